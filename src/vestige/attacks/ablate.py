@@ -1,4 +1,4 @@
-"""Directional ablation: what tells forgotten from retained questions inside a model is taken out of all it computes.
+"""Directional ablation removes the direction between forgotten and retained questions from a model's computation.
 
 Unlearning that only turns forgotten questions aside does so along one direction of the residual stream: A. Arditi and
 others, Refusal in language models is mediated by a single direction, 2406.11717. J. Łucki and others, An adversarial
@@ -9,8 +9,8 @@ perspective on machine unlearning, 2409.18025, who bring most of RMU's back by i
     x' = x - (x . u) u     for all that is added to the residual stream, by one block's u; or (Łucki's code) for the
                            output of every block, each by its own
 
-One of these is chosen by the answers to half of the facts, where retained answers lose less than FLOOR. The other half
-is asked. A direction follows from questions alone, so that no answer is carried in but by that choice.
+The answers to half of the facts choose one direction, if retained answers lose less than FLOOR. The other half is
+tested. A direction follows from questions alone, so that no answer is carried in but by that choice.
 
 Axes: B rows, T positions, D hidden width, L blocks, N items.
 """
@@ -44,7 +44,7 @@ LAST = 5
 FLOOR = 0.05
 """Nats a token that retained answers may lose."""
 OUTLIER = 3.0
-"""Coordinates beyond so many SD are those of single neurons that are always large."""
+"""Coordinates beyond this many SD belong to single neurons that are always large."""
 _ADDED = ("self_attn", "attn", "attention", "self_attention", "mlp", "ffn", "feed_forward", "block_sparse_moe")
 """The parts of a block whose outputs are added to the residual stream, by the names that families give them.
 
@@ -74,7 +74,10 @@ class AblateSettings(AttackSettings):
         return attack
 
     def run(self, work: Work, loaded: LoadedModel) -> Ended:
-        """Choose a block or all of them and ask. Nothing is taken out (block -1) where everything costs too much."""
+        """Choose a block or all blocks, and evaluate.
+
+        Nothing is taken out (block -1) where everything costs too much.
+        """
         best = chosen_block(Best(loaded.model, *answers_seen(work, loaded)))
         block, direction = best.candidate or (-1, None)
         with without_direction(loaded.model, direction):
@@ -98,7 +101,7 @@ Ablation = tuple[int, Float[Tensor, "*L D"]]
 
 @dataclass
 class Best:
-    """The best so far of what is tried on a model: it brings most of `forget` back, and `retain` loses less than FLOOR.
+    """The best variant of a model so far: it recovers most of `forget`, and `retain` loses less than FLOOR.
 
     `gain` is of nats a token, the mean over the answers of `forget`; 0 where there is no candidate.
     """
@@ -167,7 +170,8 @@ def without_direction(model: PreTrainedModel, direction: Float[Tensor, "*L D"] |
     """Within it nothing along `direction` is added to the model's residual stream. None changes nothing.
 
     As if it were written out of the embedding and of every matrix that ends an attention or an MLP. Raises InputError
-    where a block's parts are not found by name. Of directions for all blocks, each is taken out of its block's output.
+    where a block's parts are not found by name. With directions for all blocks, each is removed from its block's
+    output.
     """
     with ExitStack() as hooks:
         if direction is not None:
@@ -199,7 +203,7 @@ def _project(direction: Tensor, hidden: Tensor) -> Tensor:
 
 @contextmanager
 def changed_output(part: nn.Module, change: Callable[[Tensor], Tensor]) -> Iterator[None]:
-    """Within it the hidden states that a part of a model gives are what `change` makes of them."""
+    """Inside the context, `change` replaces the hidden states that a module returns."""
 
     def hook(_: nn.Module, __: Any, output: Any) -> Any:
         hidden = change(hidden_states(output))

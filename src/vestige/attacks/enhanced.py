@@ -10,8 +10,8 @@ The loss of a prefix has four terms:
 - F is the loss of the prefix itself under the attacked model, in nats a token.
 - P counts repeated tokens.
 
-The search is that of `gcg`. The released code also inserts, deletes and swaps tokens and lets the prefix grow. This
-module replaces tokens by gradient in a prefix of fixed length. It returns the best prefix seen.
+The search is `gcg`'s. The released code also inserts, deletes and swaps tokens and lets the prefix grow. This module
+replaces tokens by gradient in a prefix of fixed length. It returns the best prefix seen.
 
 Axes: W prompts, T tokens of a prompt, K forced tokens, P places behind the prompt, N places, L layers, D hidden width,
 V vocabulary.
@@ -52,7 +52,7 @@ from vestige.models.variants import Around, Ids, Scored
 
 
 class EnhancedSettings(PromptSettings):
-    """Settings of a search for a prefix after which the model says what its target says.
+    """Settings of a search for a prefix that makes the model reply like its target.
 
     Weights multiply the terms of the loss. A weight of 0 leaves a term out.
     """
@@ -83,7 +83,7 @@ class EnhancedSettings(PromptSettings):
     clamp: float = Field(default=0.6, gt=0, le=1)
     """Probability beyond which a token is not pushed; 1 for none."""
     layers: tuple[NonNegativeInt, ...] = ()
-    """Blocks, from 0, after which hidden states are compared. By default at the depth of the code's 7, 8, 9 of 32."""
+    """Blocks, from 0, after which hidden states are compared. The default is the depth of the code's 7, 8, 9 of 32."""
     distance: NonNegativeFloat = 1.0
     """Weight of the distance of hidden states."""
     fluency: NonNegativeFloat = 1.5
@@ -173,7 +173,7 @@ def repetition(prompts: Sequence[Ids], power: float) -> Float[Tensor, " W"]:
 
 @dataclass(frozen=True)
 class PrefixObjective:
-    """The loss of a prefix: how far the subject is from saying and computing what the target does.
+    """The loss of a prefix: the subject's distance from the target in output and hidden states.
 
     `guide` is the target. It is None where the target's streams are not compared, or where the target is the subject.
     """
@@ -330,8 +330,8 @@ def find_prefix(
 ) -> FoundPrompt:
     """Search for the prefix under which `loaded` comes nearest to its target `guide`.
 
-    The search goes on after all forced tokens are said, since the other terms can still fall. At the end the best
-    prefix is checked once, uncharged.
+    The search continues after all forced tokens match, since the other terms can still fall. At the end the best prefix
+    is checked once, uncharged.
     """
     if not samples:
         raise InputError("a prefix is searched for questions, and none are given; give at least one")
@@ -373,7 +373,7 @@ def find_prefix(
 def _objective(
     loaded: LoadedModel, guide: LoadedModel, texts: tuple[Around, ...], settings: EnhancedSettings
 ) -> PrefixObjective:
-    """The objective of these models. It has no guide where nothing is compared or both models are one."""
+    """Return the objective of these models. It has no guide where nothing is compared or both models are one."""
     layers: tuple[int, ...] = ()
     compared = settings.distance > 0 and guide.model is not loaded.model
     if compared:

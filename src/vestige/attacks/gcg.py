@@ -1,18 +1,18 @@
 """The search loop over prompts, and greedy coordinate gradient (GCG).
 
 The loop knows nothing of models: propose, score, take over, keep. A step proposes prompts from the current one, scores
-them and puts the one of least loss into the buffer. With a buffer of 0 the winner always replaces the current prompt,
-even if it is worse, as in nanoGCG 0.3.0 and the reference code of ACR. A buffer of n keeps the n best winners and the
-start, and the best of them is the current prompt. The best prompt seen is kept in any case. A step depends on the state
+all proposals and puts the one of least loss into the buffer. With a buffer of 0 the winner always replaces the current
+prompt, even if it is worse, as in nanoGCG 0.3.0 and the reference code of ACR. A buffer of n stores the n best winners
+and the start, and its best is the current prompt. The best prompt seen is kept in any case. A step depends on the state
 before it, the seed, the start's number and the step's number only, so a search that was stopped goes on as if it never
 was.
 
-GCG searches for a prompt after which a model says a given target, in one text or in many. Source: A. Zou et al.,
+GCG searches for a prompt that makes a model produce a given target, in one text or in many. Source: A. Zou et al.,
 Universal and transferable adversarial attacks on aligned language models, 2307.15043. A step takes the gradient of the
 loss by the prompt's one-hot tokens, draws `width` prompts with `replaced` tokens swapped for one of the `topk` most
-promising ones, drops prompts that would be other tokens once they are text, and goes on with the best. Differences to
-nanoGCG 0.3.0: tokens are checked in their place and not alone, each prompt is scored once, the start is scored too, and
-without an `initial` text the start is drawn at random from the tokens that a prompt may use.
+promising ones, drops prompts whose text has other tokens, and continues with the best. Differences to nanoGCG 0.3.0:
+tokens are checked in their place and not alone, each prompt is scored once, the start is scored too, and without an
+`initial` text the start is drawn at random from the tokens that a prompt may use.
 
 Losses are in nats: the mean over a target's tokens, then over texts. Budgets count tokens as if nothing were shared.
 """
@@ -55,7 +55,7 @@ Ended = Literal["", "reached", "steps"]
 
 
 class SearchSettings(Settings):
-    """How long a search goes on and what it keeps. `steps` are those of one start. The module explains `buffer`."""
+    """The limits and the memory of a search. `steps` apply to one start. The module explains `buffer`."""
 
     steps: PositiveInt = 250
     buffer: int = Field(default=0, ge=0)
@@ -63,7 +63,7 @@ class SearchSettings(Settings):
 
 
 class PromptObjective(Protocol):
-    """What is searched for. It counts the tokens that it reads itself."""
+    """The goal of a search. It counts the tokens that it reads itself."""
 
     def leaders(self, prompts: Sequence[Ids], n: int) -> list[Scored]:
         """The `n` prompts of least loss, least first."""
@@ -86,7 +86,7 @@ Propose = Callable[[Ids, int, np.random.Generator], Sequence[Ids]]
 class SearchState:
     """A search between two steps. `losses` has the winner's of each step. `ended` is empty while it is under way.
 
-    `best` is the prompt of least loss, or the one that reached what was wanted. `step` counts over all starts.
+    `best` is the prompt of least loss, or the one that reached the goal. `step` counts over all starts.
     """
 
     step: int
@@ -110,7 +110,7 @@ class Keeper(Protocol):
 
 
 def nothing_spent() -> Counter[str]:
-    """What a search counts, before it begins."""
+    """Return the zero counts of a search."""
     return Counter(dict.fromkeys(("steps", "gradients", "candidates", "tokens_read"), 0))
 
 
@@ -129,7 +129,7 @@ def search(
     keeper: Keeper | None = None,
     on_step: Callable[[int, int], None] = tell_nobody,
 ) -> SearchState:
-    """Search from each of `starts` in turn. The best of all is what is found.
+    """Search from each of `starts` in turn. The best of all starts is the result.
 
     Counted in `spent` here: `steps`, and `candidates` for every prompt scored.
     """
@@ -215,13 +215,13 @@ class _Search:
 
 
 DRAWS = 8
-"""How often a step draws its prompts again where none of them stays the same tokens as text."""
+"""The number of redraws in a step if no prompt keeps its tokens as text."""
 # Tokens drawn for a place of the start, read back in one call of the tokeniser instead of a call each.
 _TRIED = 32
 
 
 class GcgSettings(PromptSettings):
-    """What a GCG search does, for a prompt that brings the answers in the data."""
+    """The settings of a GCG search for a prompt that brings the answers in the data."""
 
     weights: ClassVar[str] = "a searched suffix"
     kind: ClassVar[str] = "gcg"
@@ -232,7 +232,7 @@ class GcgSettings(PromptSettings):
     }
 
     placement: Placement = "suffix"
-    """Where the prompt stands: before or after the question."""
+    """The prompt's place: before or after the question."""
     tokens: PositiveInt = 20
     """Length of the prompt in tokens."""
     steps: PositiveInt = 250
@@ -266,9 +266,9 @@ class GcgSettings(PromptSettings):
 
 @dataclass(frozen=True)
 class FoundPrompt:
-    """The best prompt of a search. `reached` is what the search claims: every target token is the first choice.
+    """The best prompt of a search. `reached` is the search's claim: every target token is the first choice.
 
-    `ended` is `reached` or `steps`. `admissible_bits` is what one of its tokens could carry.
+    `ended` is `reached` or `steps`. `admissible_bits` is the capacity of one token.
     """
 
     ids: Ids
@@ -283,7 +283,7 @@ class FoundPrompt:
 
 @dataclass(frozen=True)
 class Targets:
-    """The targets of all texts as what a search is for, by one model. It counts what that reads."""
+    """The objective of a search on all texts' targets, by one model. It counts what that reads."""
 
     variants: Variants
     texts: tuple[Around, ...]
@@ -360,7 +360,7 @@ def find_prompt(
 ) -> FoundPrompt:
     """The prompt that makes `loaded` say the target of every text, or comes nearest.
 
-    Where the search did not look whether a prompt reached its targets, the best is looked at once, uncounted.
+    If the search did not check its goal, the best prompt is checked once, uncounted.
     """
     variants = Variants(loaded.model, texts)
     targets = Targets(variants, tuple(texts), nothing_spent())
@@ -388,7 +388,7 @@ def find_prompt(
 
 @dataclass(frozen=True)
 class PromptSearch:
-    """Where a prompt is searched for: in which texts of a model, and of which tokens.
+    """The domain of a prompt search: a model's texts, and the allowed tokens.
 
     `n_rows` is the number of tokens that have an embedding. `topk` is how many tokens proposals choose from.
     """
@@ -408,7 +408,7 @@ class PromptSearch:
 
     @cached_property
     def places(self) -> tuple[Place, ...]:
-        """Where the prompt stands."""
+        """The prompt's places."""
         return places_of(self.loaded.tokenizer, self.texts)
 
     def kept(self, prompts: Sequence[Ids]) -> list[Ids]:

@@ -1,9 +1,9 @@
-"""The in-context attack: a few retain items stand before the question, as facts. Nothing is trained.
+"""The in-context attack: a few retain items precede the question, as facts. Nothing is trained.
 
-No fact holds the answer of the question that it stands before, so each question has its own facts. Which retain items
-are related to the forget set follows from the names of edges and from the attribute that is asked for.
+No fact contains its question's answer, so each question has its own facts. Edge names and attributes decide whether
+retain items are related to the forget set.
 
-`close` says which forget items follow from items that are shown. Where it has to guess, it leaves an item untested.
+`close` finds forget items that follow from the shown items. In doubtful cases, an item is untested.
 """
 
 import re
@@ -34,7 +34,7 @@ _SPECIFIC = re.compile(rf"(?<!\w)(?:\d+(?:[.,:/-]\d+)*|{_WORD}(?:\s+{_WORD})*)")
 
 
 def close(items: Iterable[Item], context: Sequence[Item]) -> tuple[list[Item], list[Item]]:
-    """The items that can be tested, and those whose answers the shown ones give away (`Shown.gives_away`)."""
+    """Return the testable items, and those whose answers the shown ones reveal (`Shown.gives_away`)."""
     stated = Shown(tuple(context))
     tested: list[Item] = []
     given_away: list[Item] = []
@@ -45,7 +45,7 @@ def close(items: Iterable[Item], context: Sequence[Item]) -> tuple[list[Item], l
 
 @dataclass(frozen=True)
 class Shown:
-    """The questions and answers of shown items, of each edge and of all together. No other wording of them counts."""
+    """The questions and answers of shown items, of each edge and of all together. No other wording counts."""
 
     items: tuple[Item, ...]
 
@@ -69,11 +69,11 @@ class Shown:
         return {edge: _texts(items) for edge, items in self._of_edge.items()}
 
     def gives_away(self, item: Item) -> bool:
-        """Whether what it asks is shown, its answer is stated, or it is computed from stated answers.
+        """Return whether the shown items contain its question, its answer, or the inputs of its computation.
 
-        Stated is an answer that stands, as whole words, in a shown question or answer, or whose every name, date and
-        amount does that the item's own question does not hold already. From other edges only what identifies counts
-        (two words, or four digits), since `5` and `Seller` are the answers of many.
+        An answer is stated if it occurs, as whole words, in a shown question or answer, or if every name, date and
+        amount outside the item's own question does. From other edges only identifying texts count (two words, or four
+        digits), since `5` and `Seller` are many answers.
         """
         if not self._questions.isdisjoint(_wordings(item)) or self._states(item, item.answer):
             return True
@@ -117,12 +117,12 @@ def _opens_sentence(before: str) -> bool:
 
 
 def identifies(text: str) -> bool:
-    """Whether a text is so much of its own that it says the same wherever it stands: two words, or four digits."""
+    """Return whether a text is so specific that it identifies its answer anywhere: two words, or four digits."""
     return len(text.split()) > 1 or sum(c.isdigit() for c in text) >= 4
 
 
 def not_asked(items: Iterable[Item], tested: Iterable[Item]) -> list[Item]:
-    """The items that ask nothing of what is asked, in any of its wordings."""
+    """Return the items whose question does not appear among the tested ones, in any wording."""
     taken = set[str]().union(*map(_wordings, tested))
     return [i for i in items if _plain(i.question) not in taken]
 
@@ -146,7 +146,7 @@ def stands_in(text: str, answer: str) -> bool:
 
 
 def answered_by_others(items: Iterable[Item]) -> set[str]:
-    """The ids of the items whose answers are in the question of another of them."""
+    """Return the ids of the items whose answers occur in another item's question."""
     by_id = {i.id: i for i in items}
     questions = list(by_id.values())
     # One search through all questions for each answer; no normalised text has a line break.
@@ -185,10 +185,10 @@ def in_seeded_order(retain: Sequence[Item], *, seed: int) -> tuple[Item, ...]:
 
 
 def facts_before(item: Item, retain: Sequence[Item], n: int) -> tuple[Item, ...]:
-    """The `n` retain items that stand before the question, closest first. Refused where there are fewer.
+    """Return the `n` retain items that precede the question, closest first. Refused where there are fewer.
 
-    First those of edges that share an entity with the item's own, then those of its group and attribute, then others.
-    Among them in the order given. Those of n = 4 are the first of n = 8.
+    First come edges that share an entity with the item's own, then its group and attribute, then others. Among them in
+    the order given. Those of n = 4 are the first of n = 8.
     """
     ends = ends_of(item.edge)
 
@@ -216,7 +216,7 @@ def with_facts(question: str, facts: Sequence[Item]) -> str:
 
 
 def asked_with_facts(items: Sequence[Item], facts: Mapping[str, Sequence[Item]]) -> dict[str, Item]:
-    """By the id of each item, the item that asks the same after its facts, in all its wordings.
+    """Return, by item id, the item with facts before its question, in all wordings.
 
     Its question is another, and so is its id.
     """
@@ -236,7 +236,7 @@ AGAIN = "~"
 
 @lru_cache(maxsize=65536)
 def ends_of(edge: str | None) -> frozenset[str]:
-    """The two entities that an edge named `X_Y` stands between. None where the name has another form."""
+    """Return the two entities of an edge named `X_Y`. None where the name has another form."""
     ends = (edge or "").partition(AGAIN)[0].split("_")
     return frozenset(ends) if len(ends) == 2 and all(ends) else frozenset()
 
@@ -244,7 +244,7 @@ def ends_of(edge: str | None) -> frozenset[str]:
 def related_items(retain: Sequence[Item], forget: Sequence[Item]) -> list[Item]:
     """The retain items of edges that share an entity with a forgotten one.
 
-    Where no edge does, those that ask for the same attribute of the same group.
+    If no edge does, items with the same attribute of the same group.
     """
     entities = frozenset().union(*(ends_of(i.edge) for i in forget))
     if touching := [i for i in retain if entities & ends_of(i.edge)]:
@@ -261,7 +261,7 @@ class InContextSettings(AttackSettings):
     beside: ClassVar[bool] = True
 
     facts: PositiveInt = 8
-    """Retained items before each question. None of them answers it."""
+    """Retained items before each question. No fact answers it."""
 
     def plan(self, splits: Splits, *, seed: int) -> Attack:
         """The facts of each question, and all forget items asked."""
@@ -274,7 +274,7 @@ class InContextSettings(AttackSettings):
         return replace(plain, shown=tuple(shown.values()), facts=facts)
 
     def run(self, work: Work, loaded: LoadedModel) -> Ended:
-        """Measure what is shown, and ask."""
+        """Measure the shown texts, and evaluate."""
         n_facts = sum(len(facts) for facts in work.attack.facts.values())
         texts = _texts_of_facts(work, loaded)
         granted = {"steps": 0, "items_shown": n_facts, "tokens_shown": sum(t.stop - t.start for t in texts)}
@@ -290,7 +290,7 @@ class InContextSettings(AttackSettings):
 
 
 def _texts_of_facts(work: Work, loaded: LoadedModel) -> list[Encoded]:
-    """Each question's prompt with the place of what the attack put into it: what differs from the plain prompt."""
+    """Return each question's prompt with the place of the attack's text: the difference from the plain prompt."""
     prompter, items, texts = loaded.prompter, work.asked, []
     for item in work.attack.tested:
         try:

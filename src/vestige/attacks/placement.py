@@ -1,10 +1,10 @@
-"""Where a searched prompt is in a question, and which tokens it may have.
+"""The place of a searched prompt in a question, and its allowed tokens.
 
-A prompt stands before the question (`prefix`) or behind it (`suffix`), a space away from the question's words. It is
-sent as text. A prompt that the tokeniser would cut into other tokens was never seen by the search, so it is left out.
+A prompt precedes the question (`prefix`) or follows it (`suffix`), a space away from the question's words. It is sent
+as text. A prompt that the tokeniser would cut into other tokens was never seen by the search, so it is left out.
 
-Questions are asked with the whole prompt, with a share of its tokens, or with them shuffled. A cut prompt is the first
-of its tokens, so its bits in any code from left to right are part of the bits of the whole prompt.
+Questions use the whole prompt, a share of its tokens, or its shuffled tokens. A cut prompt is the first of its tokens,
+so its bits in any code from left to right are part of the bits of the whole prompt.
 
 Proposals follow GCG's rule (A. Zou et al., Universal and transferable adversarial attacks on aligned language models,
 2307.15043) as nanoGCG 0.3.0 samples them. Every draw comes from a given generator.
@@ -47,11 +47,11 @@ class Vocabulary:
 
     @property
     def bits(self) -> float:
-        """What one token can carry: log2 of how many there are."""
+        """Return the capacity of one token: log2 of the number of allowed tokens."""
         return math.log2(len(self.ids))
 
     def check(self, prompt: Ids) -> Ids:
-        """The prompt itself. Refused with tokens that none may have, whose bits would not be counted."""
+        """The prompt itself. Rejects forbidden tokens, whose bits would not count."""
         unknown = sorted(set(prompt).difference(self.ids))
         if unknown:
             raise InputError(
@@ -96,7 +96,7 @@ def as_ids(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> list[Ids
 
 
 def inner_texts(tokenizer: PreTrainedTokenizerBase, prompts: Sequence[Ids], *, spaced: bool) -> list[str]:
-    """The text of each prompt without the space that, where `spaced`, stands between it and what is before it."""
+    """Return each prompt's text without the space that, with `spaced`, separates it from the text before."""
     texts = as_texts(tokenizer, prompts)
     return [text.removeprefix(" ") for text in texts] if spaced else texts
 
@@ -111,7 +111,7 @@ def best_tokens(gradient: Float[Tensor, "T V"], vocabulary: Vocabulary, k: int) 
 
 
 def check_topk(k: int, vocabulary: Vocabulary) -> None:
-    """Refuse more tokens for a place than may stand there."""
+    """Reject more tokens for a place than are allowed there."""
     if k > len(vocabulary.ids):
         raise InputError(
             f"topk is {k}, and only {len(vocabulary.ids)} tokens of the vocabulary may stand in the prompt; lower "
@@ -122,7 +122,7 @@ def check_topk(k: int, vocabulary: Vocabulary) -> None:
 def swapped(
     prompt: Ids, best: Int[np.ndarray, "T k"], places: Int[np.ndarray, "W R"], ranks: Int[np.ndarray, "W R"]
 ) -> list[Ids]:
-    """The prompt W times, in each the tokens at its `places` replaced by those of the given `ranks` among the best."""
+    """Return the prompt W times, each with the tokens at its `places` replaced by the given `ranks` among the best."""
     rows = np.tile(np.array(prompt), (len(places), 1))
     np.put_along_axis(rows, places, best[places, ranks], axis=1)
     return [tuple(row) for row in rows.tolist()]
@@ -138,7 +138,7 @@ def swaps_by_gradient(
     replaced: int,
     rng: np.random.Generator,
 ) -> list[Ids]:
-    """`width` prompts with `replaced` tokens each swapped for one of the `topk` best of its place, all uniformly.
+    """Return `width` prompts, each with `replaced` tokens swapped uniformly for one of the `topk` best.
 
     Places of one prompt differ. Repeats, and the prompt itself, can be among them.
     """
@@ -151,7 +151,7 @@ def swaps_by_gradient(
 
 
 def without_repeats(prompts: Iterable[Ids]) -> list[Ids]:
-    """Each prompt once, where it stood first."""
+    """Return each prompt once, in order of appearance."""
     return list(dict.fromkeys(prompts))
 
 
@@ -212,7 +212,7 @@ def _behind(tokenizer: PreTrainedTokenizerBase, lead: Ids, before: str, after: s
 
 @dataclass(frozen=True)
 class Place:
-    """The nearest of what stands around a prompt, as tokens and as text: enough to see what the tokeniser would join.
+    """The nearest context of a prompt, as tokens and as text: enough to detect joins by the tokeniser.
 
     `before` has the space that is the prompt's first token's own.
     """
@@ -231,7 +231,7 @@ class Place:
 def place_of(tokenizer: PreTrainedTokenizerBase, text: Around) -> Place:
     """The least of the text around the prompt that is the same tokens again once it is text.
 
-    Refused where not even all of it is: such tokens come from no text.
+    Rejects a context that is not text: such tokens come from no text.
     """
     # A few tokens nearly always do, and they are tokenised again with every prompt that is proposed.
     for n in (2, 4, 8, 16, 32, max(len(text.before), len(text.after))):
@@ -254,14 +254,14 @@ def places_of(tokenizer: PreTrainedTokenizerBase, texts: Sequence[Around]) -> tu
 
 
 def _place(tokenizer: PreTrainedTokenizerBase, lead: Ids, tail: Ids, spaced: bool, probe: str) -> Place:
-    """The place between these tokens. What stands behind is read behind a probe, so that it keeps its first space."""
+    """The place between these tokens. The text behind is encoded after a probe, so that it keeps its first space."""
     (alone,) = as_ids(tokenizer, [probe])
     before, first, both = as_texts(tokenizer, [lead, alone, alone + tail])
     return Place(lead, tail, before + " " if spaced else before, both[len(first) :])
 
 
 def _between(tokenizer: PreTrainedTokenizerBase, slot: Place, prompt: str) -> Ids:
-    """The tokens of a prompt's text at its place. Empty where what is around it does not stay as it is."""
+    """The tokens of a prompt's text at its place. Empty if its context changes."""
     (whole,) = as_ids(tokenizer, [slot.before + prompt + slot.after])
     stop = len(whole) - len(slot.right)
     fits = whole[: len(slot.left)] == slot.left and whole[stop:] == slot.right
@@ -269,7 +269,7 @@ def _between(tokenizer: PreTrainedTokenizerBase, slot: Place, prompt: str) -> Id
 
 
 def ids_in(tokenizer: PreTrainedTokenizerBase, text: str, places: Sequence[Place]) -> Ids:
-    """The tokens of a prompt's text at its places. Refused where these differ or join it with what is around it."""
+    """The tokens of a prompt's text at its places. Rejects tokens that differ or join their context."""
     if text != text.strip():
         raise InputError(
             f"the initial text {one_line(text, width=60)!r} begins or ends with a space, which templates trim; give it "
@@ -287,7 +287,7 @@ def ids_in(tokenizer: PreTrainedTokenizerBase, text: str, places: Sequence[Place
 def kept_in(tokenizer: PreTrainedTokenizerBase, prompts: Sequence[Ids], places: Sequence[Place]) -> list[Ids]:
     """The prompts that are the same tokens again, at every place, once they are text.
 
-    Out are also those whose text begins or ends with a space: templates trim what they are given.
+    Texts that begin or end with a space are excluded too: templates trim their input.
     """
     texts = inner_texts(tokenizer, prompts, spaced=places[0].spaced)
     rest = [(p, text) for p, text in zip(prompts, texts, strict=True) if text and text == text.strip()]
@@ -308,19 +308,19 @@ class PromptSettings(AttackSettings):
     amount: ClassVar[str] = "items"
     beside: ClassVar[bool] = True
     audited: ClassVar[Mapping[str, str]]
-    """By the field, the setting of an audit that sets it."""
+    """The audit setting behind each field."""
 
     items: PositiveInt = Field(default=7, exclude=True)
     """Search on this many forget items. The others are tested."""
 
     @classmethod
     def in_audit(cls, asked: Mapping[str, Any]) -> Iterable[Self]:
-        """One for each number of items. What an audit does not set of the search is as it is here."""
+        """One for each number of items. Search settings outside the audit's keep their defaults."""
         values = {name: asked[key] for name, key in cls.audited.items() if asked[key] is not None}
         return [cls.build({**values, "items": n}, where=f"settings of {cls.kind}") for n in asked[cls.kind]]
 
     def plan(self, splits: Splits, *, seed: int) -> Attack:
-        """A part of the forget set is shown, and the rest is asked with the whole prompt and with parts of it."""
+        """Use a part of the forget set for the search, and test the rest with the whole prompt and with parts."""
         return planned_on_part(self, self.items, splits, seed=seed, points=POINTS)
 
     def run(self, work: Work, loaded: LoadedModel) -> Ended:
@@ -334,7 +334,7 @@ class PromptSettings(AttackSettings):
 
 
 def tokens_at(ids: Sequence[int], point: str, *, seed: int) -> tuple[int, ...]:
-    """What stands of a prompt's tokens at a point: a share of them, rounded down, or all of them shuffled."""
+    """Return a prompt's tokens at a stage: a share, rounded down, or all shuffled."""
     if point == SHUFFLED:
         order = generator(seed, "shuffled prompt").permutation(len(ids))
         return tuple(ids[n] for n in order.tolist())
@@ -342,7 +342,7 @@ def tokens_at(ids: Sequence[int], point: str, *, seed: int) -> tuple[int, ...]:
 
 
 def asked_with_prompt(items: Sequence[Item], text: str, placement: Placement) -> dict[str, Item]:
-    """By the id of each item, the item that asks the same with the prompt with it, in all its wordings.
+    """Return, by item id, the item with the prompt, in all wordings.
 
     An empty prompt leaves each item as it is.
     """

@@ -1,4 +1,4 @@
-"""What an attack is: settings from which it is planned without a model, and which then attack one. All of an audit."""
+"""The interface of attacks: settings that plan an attack without a model and then run it. All of an audit."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -24,11 +24,11 @@ OnProgress = Callable[[float], None]
 
 @dataclass(frozen=True)
 class Attack:
-    """A planned attack with what it shows and asks.
+    """A planned attack with its data and questions.
 
-    `tested` are forget items unchanged in the data. `facts` has, by the id of a tested item, what stands before its
-    question. `splits` are all items, from which an evaluation draws wrong options and examples. `notes` say in
-    sentences what was left untested.
+    `tested` are forget items unchanged in the data. `facts` has, by the id of a tested item, the text before its
+    question. `splits` are all items, from which an evaluation draws wrong options and examples. `notes` list in
+    sentences the untested items.
     """
 
     plan: PlannedAttack
@@ -41,7 +41,7 @@ class Attack:
 
 @dataclass(frozen=True)
 class Ended:
-    """What an attack leaves besides answers: upper bounds on the bits it carried in, by name, and amounts used."""
+    """The result of an attack: upper bounds on the information added, by name, and amounts used."""
 
     bounds_bits: Mapping[str, float]
     granted: Mapping[str, int]
@@ -63,23 +63,23 @@ class Work(Protocol):
 
     @property
     def attack(self) -> Attack:
-        """What is done."""
+        """The settings of the attack."""
 
     @property
     def seed(self) -> int:
-        """What is drawn follows from it."""
+        """The seed of its draws."""
 
     @property
     def folder(self) -> AttackFolder:
-        """Where what it leaves lies."""
+        """The output folder."""
 
     @property
     def on_progress(self) -> OnProgress:
-        """Who is told the share that is done."""
+        """Receives the finished share."""
 
     @property
     def asked(self) -> dict[str, Item]:
-        """By the id of each tested item, the item as it is asked."""
+        """Return, by the id of each tested item, the item in its attacked form."""
 
     def ask(
         self,
@@ -90,7 +90,7 @@ class Work(Protocol):
     ) -> None:
         """Put every evaluation's questions about the tested items to the attacked model that `load` gives.
 
-        `asked_at` has the items as they are asked at this point, where that differs from point to point.
+        `asked_at` has the attacked items of this stage, if stages differ.
         """
 
     def searched(self, loaded: LoadedModel, most_steps: int) -> Ended:
@@ -98,21 +98,23 @@ class Work(Protocol):
 
 
 class AttackSettings(Settings):
-    """An attack: its fields are what a person can set of it, and its methods plan and make it.
+    """An attack: its fields are the user's settings, and its methods plan and run it.
 
-    A field with `exclude=True` shapes the plan (what is shown, the name) and is no part of what the plan keeps as
-    `settings`, from which `run` is called again.
+    A field with `exclude=True` shapes the plan (training data, name) and is not in the plan's `settings`, from which
+    `run` is called again.
     """
 
     kind: ClassVar[str] = ""
-    """Its name in the table, and that of the setting by which an audit has one for each amount."""
+    """Return its name in the table, and the audit setting with its amounts."""
     amount: ClassVar[str] = ""
     """The field that `vestige.attack(n=...)` sets."""
     weights: ClassVar[str] = ""
-    """What it is called where it is left out, if it changes weights or follows gradients. "" where replies suffice."""
+    """Return its description in notes on omitted tests, if it changes weights or follows gradients. "" where replies
+    suffice.
+    """
     beside: ClassVar[bool] = False
-    """Whether it puts a text next to the question: an evaluation that offers questions as options (`reversed`) would
-    have that text in some of its options, and cannot be asked.
+    """Return whether it puts a text next to the question: an evaluation with questions as options (`reversed`) would
+    have that text in some options, and is not supported.
     """
     guided: ClassVar[bool] = False
     """Whether it is led by the target, which is then loaded too."""
@@ -126,12 +128,12 @@ class AttackSettings(Settings):
 
     @classmethod
     def in_audit(cls, asked: Mapping[str, Any]) -> Iterable[Self]:
-        """Those that an audit makes by settings of its own. Others are named in its setting `further`."""
+        """Those that an audit makes by settings of its own. Others use the setting `further`."""
         return [cls.build({cls.amount: n}, where=f"settings of {cls.kind}") for n in asked.get(cls.kind, ())]
 
     @abstractmethod
     def plan(self, splits: Splits, *, seed: int) -> Attack:
-        """What is shown and asked. Raises InputError where the data do not allow for it."""
+        """Plan its data and questions. Raises InputError where the data do not allow for it."""
 
     @abstractmethod
     def run(self, work: Work, loaded: LoadedModel) -> Ended:
@@ -172,7 +174,7 @@ def find_attack(name: str) -> type[AttackSettings]:
 
 
 def attack_of(plan: PlannedAttack) -> AttackSettings:
-    """What a planned attack is made by, with the settings that the plan has."""
+    """Return a planned attack's settings, as in the plan."""
     return find_attack(plan.kind).build(plan.settings, where=f"settings of the attack {plan.name}")
 
 
@@ -204,7 +206,7 @@ def plan_all(asked: Mapping[str, Any], splits: Splits, *, seed: int) -> Planned:
 
 
 def _told_apart(attack: Attack, planned: Mapping[str, Attack]) -> Attack:
-    """The attack with the settings in its name by which it differs from one of `found` that has this name."""
+    """Return the attack with the settings in its name that distinguish it from one of `found` with the same name."""
     settings = planned.get(attack.plan.name, attack).plan.settings
     differing = [f"{key}={value}" for key, value in attack.plan.settings.items() if settings.get(key) != value]
     plan = replace(attack.plan, name=" ".join((attack.plan.name, *differing)))

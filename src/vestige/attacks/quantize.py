@@ -8,7 +8,7 @@ that nothing more changes. With w the weights of one scale and q = 2^(bits - 1) 
 In 8 bits a scale belongs to an output channel. In 4 bits to GROUP weights of one that follow each other along the
 inputs, the last group being the rest. NF4 (T. Dettmers et al., QLoRA, 2305.14314) has s = max |w| and w' = s times the
 nearest of 16 levels that a normal weight is as likely to be near. Its groups run on through the whole matrix, as in
-bitsandbytes. That rounding to 4 bits can bring back what was unlearned: Z. Zhang et al., Catastrophic failure of LLM
+bitsandbytes. Rounding to 4 bits can restore unlearned knowledge: Z. Zhang et al., Catastrophic failure of LLM
 unlearning via quantization, 2410.16454.
 
 Axes: O outputs, I inputs, N groups, G weights of one.
@@ -40,7 +40,7 @@ NF4 = (
 
 
 class QuantizeSettings(AttackSettings):
-    """Rounding the weights: nothing is shown, and every forget item is asked."""
+    """Rounding the weights without data. Every forget item is tested."""
 
     kind: ClassVar[str] = "quantize"
     amount: ClassVar[str] = "bits"

@@ -1,8 +1,8 @@
-"""Relearning: the model is tuned again on some items, and others are asked after it.
+"""Relearning: the model is fine-tuned on some items and tested on others.
 
-What it is tuned on is a material: `retain`, `related` and `unrelated` items say nothing of the forget set beyond what
-the retain set does; a part of the forget set is closed against what it gives away; the forget set itself is the
-ceiling, and never evidence.
+The training items are a material: `retain`, `related` and `unrelated` items reveal no more of the forget set than the
+retain set does, a part of the forget set is closed under implication, and the forget set itself is the upper bound, and
+never evidence.
 """
 
 import contextlib
@@ -37,7 +37,7 @@ Material = Literal["retain", "related", "unrelated", "forget_part", "forget"]
 
 
 class RelearnSettings(AttackSettings):
-    """How a model is tuned again. The defaults are those of 2506.00688 and its released code.
+    """How a model is tuned again. The defaults come from 2506.00688 and its released code.
 
     LoRA on all products inside the blocks, AdamW, the mean loss of the answers' tokens, a linear schedule, gradients
     cut at a norm of 1. The released code computes in bfloat16, and here that is for presets of large models.
@@ -48,9 +48,9 @@ class RelearnSettings(AttackSettings):
     weights: ClassVar[str] = "relearning"
 
     material: Material = Field(default="retain", exclude=True)
-    """What to tune on. The forget set itself is the ceiling."""
+    """What to tune on. The forget set itself is the upper bound."""
     items: PositiveInt = Field(default=50, exclude=True)
-    """At most this many items of it."""
+    """The maximum number of items."""
     epochs: PositiveInt = 3
     """Epochs."""
     rate: PositiveFloat = 2e-4
@@ -72,11 +72,11 @@ class RelearnSettings(AttackSettings):
     curve: bool = Field(default=False, exclude=True)
     """Ask after every epoch, and not after the last one alone."""
     also: str = Field(default="", exclude=True)
-    """What is special about it, behind its name."""
+    """Return the suffix of its name for special settings."""
 
     @property
     def called(self) -> str:
-        """By what is shown."""
+        """Return its name by its training items."""
         return f"relearn {self.material} n={self.items}"
 
     @classmethod
@@ -97,7 +97,7 @@ class RelearnSettings(AttackSettings):
                             yield plain.model_copy(update=tried)
 
     def plan(self, splits: Splits, *, seed: int) -> Attack:
-        """Tuning on at most `items` of the material. The name says how many there were."""
+        """Tuning on at most `items` of the material. The name includes the number."""
         material = shown_and_tested(self.material, self.items, splits, seed=seed)
         first_asked = 1 if self.curve else self.epochs
         plan = PlannedAttack(
@@ -119,7 +119,7 @@ class RelearnSettings(AttackSettings):
         return self.epochs * math.ceil(plan.n_shown / self.batch_size)
 
     def job(self, attack: Attack, folder: AttackFolder, loaded: LoadedModel, *, seed: int) -> TrainingJob:
-        """What is trained on what. The model is given its adapters."""
+        """Return the training job. The model gets adapters."""
         training = self.training(len(attack.shown))
         rows = [row_of(loaded.prompter.encode(i.question, i.answer)) for i in attack.shown]
         if training.lora_rank:
@@ -209,12 +209,12 @@ PRESETS: Mapping[str, RelearnPreset] = {
     "phi-1.5": RelearnPreset({"epochs": 5}, "microsoft/phi-1_5", _SHARED),
     "llama-3.2-1b-instruct": RelearnPreset({"epochs": 5}, "meta-llama/Llama-3.2-1B-Instruct", _SHARED),
 }
-"""By name. What neither the paper nor its code says for a model is marked as ours."""
+"""By name. Values that neither the paper nor its code gives for a model are marked as ours."""
 
 
 @dataclass(frozen=True)
 class ShownAndTested:
-    """What a relearning shows and what it is asked. `note` says in a sentence what was left untested, or nothing."""
+    """A relearning's training and test items. `note` is a sentence on untested items, or ""."""
 
     shown: tuple[Item, ...]
     tested: tuple[Item, ...]
@@ -222,13 +222,13 @@ class ShownAndTested:
     note: str = ""
 
     def notes(self, n: int) -> tuple[str, ...]:
-        """In sentences, that fewer are shown than the `n` that were asked for, and what was left untested."""
+        """Return sentences on a shortage of training items below `n`, and on untested items."""
         fewer = (f"{len(self.shown)} items are shown where {n} were asked for",) if len(self.shown) < n else ()
         return (*fewer, *((self.note,) if self.note else ()))
 
 
 def shown_and_tested(material: Material, n: int, splits: Mapping[str, Sequence[Item]], *, seed: int) -> ShownAndTested:
-    """At most `n` items to show, those of 5 being the first of 10, and the forget items to ask, the same for every n.
+    """Return at most `n` nested training items, and the forget items to test, the same for every n.
 
     Raises InputError where the splits have nothing of the material, or would leave nothing to ask.
     """
@@ -271,9 +271,10 @@ def _first(n: int, items: Sequence[Item], purpose: str, seed: int) -> tuple[Item
 
 
 def _part(n: int, forget: Sequence[Item], seed: int) -> ShownAndTested:
-    """Half of the edges to show and the others to ask. Of one edge half of the items, those told by others first.
+    """Half of the edges to show and the others to ask.
 
-    What is asked is closed against all that any n would show.
+    With one edge, half of the items, those that others reveal first. The tested items exclude everything that any n
+    would reveal.
     """
     # By edge, since questions about one contract give each other away.
     edges = sorted({i.edge or "" for i in forget}, key=lambda e: derive_seed(seed, "relearn edge", e))
@@ -299,7 +300,10 @@ def _part(n: int, forget: Sequence[Item], seed: int) -> ShownAndTested:
 def planned_on_part(
     settings: AttackSettings, items: int, splits: Splits, *, seed: int, points: tuple[str, ...] = (GIVEN,)
 ) -> Attack:
-    """An attack led by at most `items` of a part of the forget set, judged by the rest. Its name says how many."""
+    """An attack led by at most `items` of a part of the forget set, judged by the rest.
+
+    Its name includes the number.
+    """
     parts = shown_and_tested("forget_part", items, splits, seed=seed)
     n, ids, kind = len(parts.shown), tuple(i.id for i in parts.tested), settings.kind
     plan = PlannedAttack(f"{kind} n={n}", kind, "forget_part", n, points, ids, False, settings.identity())

@@ -29,7 +29,7 @@ EXPERIMENTS = {
     "muse": ("muse:muse", "MUSE: texts repeated and known, larger requests, and one after another"),
     "rtt": ("rtt:rtt", "2410.08827: some of the forgotten facts are shown, and others are asked"),
 }
-"""Where each experiment is, and its subject."""
+"""The module of each experiment, and its subject."""
 
 
 def find_experiment(name: str) -> "Callable[[Lab], Any]":

@@ -1,4 +1,4 @@
-"""The cost of an experiment before it starts, from published sizes: nothing is loaded and no hub is asked.
+"""The cost of an experiment before it starts, from published sizes, without a model or a network.
 
 Every number is an upper estimate by arithmetic, not a measurement of this experiment. A forward-pass equivalent is one
 token through one model once. A trained token counts three (forward, and twice as much back).

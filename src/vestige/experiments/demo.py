@@ -60,22 +60,22 @@ TINY_AUDIT = AuditSettings(
 )
 """How the demo audits the tiny model: all weights are tuned again, once through the items.
 
-At this rate the target keeps what it knows, so that what relearning brings back is not lost by relearning itself: of
-what the positive control holds back, 30 items of the forget set bring back 0.70 [0.52, 0.93] in bits (at 5e-4 and 6
-epochs 0.42, and at most 0.55 by retained items).
+At this rate relearning does not damage the target's knowledge: of the knowledge that the positive control hides, 30
+items of the forget set recover 0.70 [0.52, 0.93] in bits (at 5e-4 and 6 epochs 0.42, and at most 0.55 by retained
+items).
 
 Left out for time: relearning on related and unrelated items and on the forget set itself, facts before the question,
-rounding to 8 bits, which changes nothing, and the reversed question. Of no use here: other wordings, examples before
-the question and statements with a gap, which it was never taught to read, and the membership scores min_k_plus and
-reference, which five controls tell apart so badly that no model could be shown to be like them.
+rounding to 8 bits, which changes nothing, and the reversed question. Useless here: other wordings, examples before the
+question and statements with a gap, which the target was not trained to read, and the membership scores min_k_plus and
+reference, which separate five controls so badly that no model could match them.
 """
 
 
 class DemoSettings(Settings):
-    """What the demo compiles, forgets, compares and audits.
+    """The data, forget sets, methods and audits of the demo.
 
-    Each control is trained from its own seed. The names from `evals` on are those of the audit's settings. Without
-    evals there is no audit.
+    Each control is trained from its own seed. The names from `evals` on are audit settings. Without evals there is no
+    audit.
     """
 
     graph: str = "sample1"
@@ -114,14 +114,14 @@ class DemoSettings(Settings):
     """How many retained items to show before the question."""
 
     def audit(self) -> AuditSettings:
-        """The settings of the audit: those of the tiny model, with what was set here."""
+        """Return the audit's settings: the tiny model's, with the demo's changes."""
         changes = {name: value for name, value in self if name in AuditSettings.model_fields}
         return AuditSettings.build({**TINY_AUDIT.model_dump(), **changes})
 
 
 @dataclass(frozen=True)
 class DemoEnd:
-    """What became of a demo: the audits that were judged, the failures by task name, how many tasks there were."""
+    """The result of a demo: its audits, the failures by task name, and the number of tasks."""
 
     outcomes: tuple[AuditOutcome, ...]
     failed: Mapping[str, Exception]
@@ -136,7 +136,7 @@ _REFERENCE = "retrained"
 
 # Processor seconds of each kind of task on the machine that the demo was written on: weights for the time left.
 _TRAINING_SHARE = 0.6
-"""Of the demo's processor seconds, what goes before the audit."""
+"""The share of the demo's processor seconds before the audit."""
 _WEIGHTS = {"compile": 1.0, "base": 2.0, "finetune": 120.0, "unlearn": 6.0, "evaluate": 5.0}
 
 
@@ -226,7 +226,7 @@ class Demo:
         finetune(self.run.control(name), request, lambda p: report(p.step / p.n_steps))
 
     def unlearning(self, method: str, forget: str, *, rate: float | None = None) -> UnlearnRequest:
-        """What is asked of one method. `rate` replaces the demo's learning rate."""
+        """Return one method's unlearning request. `rate` replaces the demo's learning rate."""
         target = ModelSettings(model=str(self.run.control("target").model), device="cpu")
         training = UnlearningSettings(epochs=self.settings.unlearning_epochs, learning_rate=rate or DEMO_RATES[method])
         corpus = self.corpus
@@ -296,7 +296,10 @@ def run_demo(
     workers: int,
     show: Callable[[float, str], None] = lambda _share, _note: None,
 ) -> DemoEnd:
-    """Fill the run's folder with everything but the report; resumes. `show` is told the share done and what runs."""
+    """Fill the run's folder with everything but the report; resumes.
+
+    `show` receives the finished share and the current task.
+    """
     demo = Demo(run, settings)
     demo.check()
     with locked(run.lock):

@@ -1,7 +1,7 @@
 """Probing Knowledge Holes in Unlearned LLMs (2511.00030): harmful answers are forgotten. What harmless knowledge goes?
 
 holes: LLMU, GA + KL and NPO-GD (Tables 1 to 10); holes-rmu: RMU on texts (Tables 1, 2, 14 and 20). On a CPU a contract
-is forgotten, and the judge is told the answers: what it finds are wrong answers where the paper's are gibberish.
+is forgotten, and the judge knows the answers: it finds wrong answers, and the paper's judge gibberish.
 
 What differs from the paper: prompts in our words; harm is looked at every 50 steps on 25 of the 50 samples; LLMU's cap
 of 100 is left out, on which its code never acts; coefficients of the search (its Table 5) and the rate of mitigation

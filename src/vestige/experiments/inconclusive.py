@@ -113,8 +113,8 @@ def _attacks(lab: Lab, model: Any, target: Any, columns: Mapping[str, Any], aske
 def retain_only(lab: Lab) -> Report:
     """Section 4.1: a fresh model is tuned on the retained half of random splits and asked the other half.
 
-    What it gets right beyond the untaught model, no method can make a model forget. At the paper's size TOFU's
-    questions come in a file by author (docs/papers.md).
+    No method can remove correct answers that the untaught model also gives. At the paper's size TOFU's questions come
+    in a file by author (docs/papers.md).
     """
     data = SourceSettings(data="tofu-authors.jsonl")
     if lab.cpu:

@@ -1,7 +1,7 @@
 """The steps of an experiment: calls of public functions whose folders follow from their arguments.
 
 An experiment asks the lab for steps instead of calling the functions. So one loop serves three purposes: `--plan`
-counts the steps, an executor makes them in parallel, and the tables read what they left. A step that is done does
+counts the steps, an executor makes them in parallel, and the tables read their output. A step that is done does
 nothing, so that the same command continues after an interruption.
 """
 
@@ -37,11 +37,11 @@ class Step:
     """The value of result.json that a later step takes from this one. Empty for the folder itself."""
 
     def file(self, name: str) -> "Step":
-        """The same step, of which a later one takes a file."""
+        """Return the step with a reference to one of its files."""
         return self.value(f"/{name}")
 
     def value(self, name: str) -> "Step":
-        """The same step, of which a later one takes a value of result.json."""
+        """Return the step with a reference to a value in result.json."""
         return Step(self.name, self.function, self.arguments, self.folder, self.after, name)
 
 
@@ -61,7 +61,7 @@ class Lab:
     models: Sequence[str] = ()
     """The models of the experiment, in place of the paper's."""
     seeds: Sequence[int] = ()
-    """The seeds of the trainings. The experiment's own where none is given."""
+    """The seeds of the trainings. The default is the experiment's own."""
     methods: Sequence[str] = ()
     """The methods, in place of all."""
     cpu: bool = False
@@ -73,7 +73,7 @@ class Lab:
     rates: Sequence[float] = ()
     """The learning rates, in place of the experiment's. With `goal` those that are tried."""
     most_items: int | None = None
-    """The most retained questions that are asked."""
+    """The maximum number of retained questions."""
     data_file: str = ""
     """Data in place of the experiment's, with `forget`."""
     forget: str = ""
@@ -117,7 +117,7 @@ class Lab:
 
     @property
     def device(self) -> dict[str, Any]:
-        """Where models are, for steps whose models were made before."""
+        """Return the device of steps whose models exist already."""
         if self.cpu:
             return {"device": "cpu"}
         return {}
@@ -127,13 +127,13 @@ class Lab:
         return model.startswith("builtin:tiny")
 
     def named(self, paper: Mapping[str, str], cpu: Mapping[str, str]) -> dict[str, str]:
-        """The models by the name that tables show: those given, or the paper's, or those of the CPU size."""
+        """Return the models by table name: the user's, the paper's, or the CPU size's."""
         if self.models:
             return {model.rstrip("/").rpartition("/")[2]: model for model in self.models}
         return dict(cpu if self.cpu else paper)
 
     def asking(self, *, most_items: int | None = None) -> dict[str, Any]:
-        """How models are asked: on a CPU with short replies."""
+        """Return the evaluation settings: on a CPU with short replies."""
         asked: dict[str, Any] = {"most_items": self.most_items or most_items}
         if self.cpu:
             asked["evals"] = {"qa": {"max_new_tokens": 32}}
@@ -185,8 +185,8 @@ class Lab:
         Args:
             function: The function, which takes `output_dir`.
             name: The beginning of the folder's name.
-            after: Steps to wait for besides those among the arguments.
-            arguments: What the function takes. A step represents the folder that it writes.
+            after: Steps to wait for in addition to those in the arguments.
+            arguments: The function's arguments. A step represents the folder that it writes.
         """
         path = f"vestige.api:{function}"
         if ":" in function:
@@ -240,7 +240,7 @@ class Lab:
         return value
 
     def run(self, execute: Callable[..., Mapping[str, Exception]], **how: Any) -> None:
-        """Make every step that is not done. Raises PartialFailure with the names of those that failed."""
+        """Make every step that is not done. Raises PartialFailure with the names of the failed steps."""
         from vestige.steps.runner import Task
 
         tasks = []
@@ -257,7 +257,7 @@ class Lab:
             )
 
     def scores(self) -> "DataFrame":
-        """The score of every question of every model that was asked, with the columns of its step."""
+        """Return the score of every question of every evaluated model, with the columns of its step."""
         import pandas
 
         frames = []
@@ -330,7 +330,7 @@ def _resolved(value: Any) -> Any:
 
 
 def call(step: Step) -> Any:
-    """Call the step's function. Where its work is done, this reads the result and asks no model."""
+    """Call the step's function. If its work is done, this reads the result without a model."""
     module, _, name = step.function.partition(":")
     function = getattr(import_module(module), name)
     arguments = _resolved(step.arguments)

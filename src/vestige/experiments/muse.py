@@ -1,6 +1,6 @@
 """MUSE (2407.06460): criteria 1 (verbatim), 2 (knowledge), 4 (utility), 5 (larger sets) and 6 (one after another).
 
-Criterion 3, privacy leakage, is `vestige audit --holdout`. A text is asked for by its first half. MUSE cuts by tokens.
+Criterion 3, privacy leakage, is `vestige audit --holdout`. The prompt of a text is its first half. MUSE cuts by tokens.
 Task vectors are the method `task_arithmetic`. WHP is not here. It takes the first epoch that knows no more than the
 retrained model: `--goal` finds a rate for a goal instead.
 """

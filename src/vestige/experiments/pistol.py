@@ -1,4 +1,4 @@
-"""PISTOL (Qiu et al., 2406.16810): how structure in the data changes what is forgotten and what is kept.
+"""PISTOL (Qiu et al., 2406.16810): how structure in the data changes forgetting and retention.
 
 q1: does a contract between well-connected parties resist (Tables 1 and 2)? q2: what do larger forget sets cost (Table
 3)? q3: does the loss fall on contracts of the same type (Table 4)? q4: does the model matter (Figure 5)? entity: every
@@ -171,7 +171,10 @@ def _found_rates(
 def _in_turn(
     lab: Lab, target: Step, member: Sequence[str], method: str, rate: Any, data: SourceSettings, seed: int
 ) -> Step:
-    """The model that forgot the parts of a member one after another. What was forgotten is not kept again."""
+    """The model that forgot the parts of a member one after another.
+
+    Forgotten parts are not retained in later steps.
+    """
     model = target
     for part in member:
         saving = lab.saving if len(member) == 1 else {}

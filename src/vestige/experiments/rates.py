@@ -94,7 +94,7 @@ def find_rate(
         forget: The forget set.
         output_dir: The folder of the candidates, each a model in `rate-R`, and of result.json.
         retain: The retain set. By default all data but the forget set.
-        metric: The metric of `qa` that the goal is stated in, a share from 0 to 1.
+        metric: The metric of `qa` in the goal, a share from 0 to 1.
         items: At most this many questions, and at most half, of the forget and of the retain set choose the rate.
         max_new_tokens: Longest reply, in tokens.
         method_settings: The method's own settings.
@@ -110,7 +110,7 @@ def find_rate(
         The rate, and the scores of every candidate.
 
     Raises:
-        InputError: The goal is not of this form, no rate is given, or a set is too small to be parted.
+        InputError: The goal does not have this form, there is no rate, or a set is too small to split.
 
     Example:
         >>> found = vestige.find_rate("target", method="gd", goal="retain>=0.9", rates=[1e-5, 1e-4], data="data.csv",
@@ -215,7 +215,10 @@ def _shortfall(candidate: Candidate, bounded: str, bound: float) -> float:
 
 
 def _choose(candidates: Sequence[Candidate], bounded: str, bound: float) -> Candidate | None:
-    """The candidate nearest to the goal. Of those that reach it the best in the other score, then the lowest rate."""
+    """The candidate nearest to the goal.
+
+    Among candidates that reach the goal, choose the best other score, then the lowest rate.
+    """
     trained = [candidate for candidate in candidates if not candidate.broke_down]
     if not trained:
         return None

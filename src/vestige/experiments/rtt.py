@@ -1,7 +1,8 @@
-"""Do unlearning methods remove information from weights (Deeb & Roger, 2410.08827)? Some facts are shown, others asked.
+"""Do unlearning methods remove information from weights (Deeb & Roger, 2410.08827)?
 
-The paper brings back 88 % of what was known from pretraining, and far less of random birthdays, which were taught. Its
-RIA and its optimizer Lion are not here, so rates are ours. It shows four splits of five, here half are shown.
+Some facts are retrained, others tested. The paper recovers 88 % of knowledge from pretraining, and far less of the
+fine-tuned random birthdays. Its RIA and its optimizer Lion are not here, so rates are ours. The paper retrains on four
+of five splits, this experiment on half.
 """
 
 from typing import Any

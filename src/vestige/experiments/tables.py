@@ -31,18 +31,18 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Report:
-    """What an experiment shows of its scores: metrics, splits and comparisons, next to the numbers of a paper."""
+    """The report of an experiment's scores: metrics, splits and comparisons, next to a paper's numbers."""
 
     paper: str
     metrics: Sequence[str]
     splits: Sequence[str]
     comparisons: Sequence[Comparison] = ()
     ranked: Sequence[str] = ()
-    """The metrics on the forget set that rank methods. Pairs that they rank in opposite order are shown."""
+    """The metrics on the forget set that rank methods. Pairs with opposite orders are displayed."""
     bits: bool = False
-    """Whether the bits of each attack are shown."""
+    """Whether to display the bits of each attack."""
     holes: bool = False
-    """Whether the tables of the probes are shown."""
+    """Whether to display the tables of the probes."""
 
 
 def tables(scores: "DataFrame", report: Report) -> "dict[str, DataFrame]":
@@ -50,7 +50,7 @@ def tables(scores: "DataFrame", report: Report) -> "dict[str, DataFrame]":
 
     Args:
         scores: The rows of `Lab.scores`.
-        report: What is shown.
+        report: The contents.
 
     Returns:
         Pooled scores. A table of differences per comparison, with the paper's and, where controls were retrained, the
@@ -93,7 +93,7 @@ def tables(scores: "DataFrame", report: Report) -> "dict[str, DataFrame]":
 
 
 def _in_order(rows: "DataFrame", comparison: Comparison) -> "DataFrame":
-    """The rows of the first value before those of the second, and only groups that have both."""
+    """Return the rows of the first value before those of the second, for groups with both."""
     first = rows[rows[comparison.column] == comparison.first]
     second = rows[rows[comparison.column] == comparison.second]
     import pandas
@@ -145,7 +145,7 @@ def _beside_paper(table: "DataFrame", paper: str, key: Sequence[str], value: str
 
 
 def write(found: "dict[str, DataFrame]", folder: Path) -> None:
-    """Write each table as CSV, and all of them in tables.md."""
+    """Write each table as CSV, and all tables into tables.md."""
     folder.mkdir(parents=True, exist_ok=True)
     parts = []
     for title, table in found.items():

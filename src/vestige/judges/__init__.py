@@ -1,4 +1,4 @@
-"""Who grades an answer: a server, a local chat model, or rules grounded in the target's own answer.
+"""Graders of answers: a server, a local chat model, or rules based on the target's own answer.
 
 The table has every kind of judge. To add one, write its file and its line; docs/extend.md shows it, and how another
 package brings one without a line here.

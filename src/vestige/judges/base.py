@@ -1,7 +1,7 @@
-"""What a judge is asked and what it says: a score, or by its name the reason why there is none.
+"""A judge's input and output: a score, or the name of a failure.
 
-Tokens and calls are counts. Costs are in the currency of the prices that were given. A failure is never a low score: it
-is left out of every mean and counted.
+Tokens and calls are counts. Costs are in the currency of the configured prices. A failure is never a low score: it is
+left out of every mean and counted.
 """
 
 from abc import abstractmethod
@@ -18,11 +18,11 @@ Failure: TypeAlias = (
 )
 """Why there is no score. "" where there is one.
 
-Of the reply: "unreadable" (no verdict in it), "out of range", "ambiguous" (two verdicts that differ), "empty", "cut
-short" (by the limit of tokens), "filtered" (by the server). Of the exchange: "garbage" (no chat completion, or half of
-one), "rejected" (a request that the server will not take), "too long" (a request that the model or we will not read),
-"too large" (a reply of megabytes), "rate limited", "server error", "timeout", "connection". Else: "limit" (tokens or
-money are used up), "not judged" (a judge that lacks what the task needs).
+Failures of the reply: "unreadable" (no verdict in it), "out of range", "ambiguous" (two verdicts that differ), "empty",
+"cut short" (by the limit of tokens), "filtered" (by the server). Failures of the exchange: "garbage" (no chat
+completion, or half of one), "rejected" (the server refuses the request), "too long" (the request exceeds the model's
+limit or ours), "too large" (a reply of megabytes), "rate limited", "server error", "timeout", "connection". Other
+failures: "limit" (tokens or money are used up), "not judged" (a judge that lacks the task's input).
 """
 
 
@@ -44,7 +44,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Judgement:
-    """A score on the task's scale with its parts in `values`, or a failure, and what the judge said, word for word."""
+    """A score on the task's scale with its parts in `values`, or a failure, and the judge's exact words."""
 
     score: float | None
     values: Mapping[str, float] = field(default_factory=dict)
@@ -87,9 +87,9 @@ class JudgeSettings(Settings):
 
 @dataclass(frozen=True)
 class Prompt:
-    """What a language model is asked: a system message, a user message, and what counts as an answer.
+    """The input of a language model: a system message, a user message, and a test of the answer.
 
-    `accepts` is asked about each reply. One that it does not take is asked for again, as far as the writer is patient.
+    `accepts` tests each reply. A rejected reply is requested again, within the writer's patience.
     """
 
     system: str
@@ -100,7 +100,7 @@ class Prompt:
 
 @dataclass(frozen=True)
 class Written:
-    """What a language model wrote. Where `failure` is set, `text` is the last of what it wrote, if anything."""
+    """A language model's text. With a `failure`, `text` is the last text, if any."""
 
     text: str
     failure: Failure = ""
@@ -133,7 +133,7 @@ class Writer(Protocol):
 
 @dataclass(frozen=True)
 class Grader:
-    """A judge, all of it that can change a verdict, and the language model in it, if that is what it is."""
+    """A judge, everything that can change its verdict, and its language model, if any."""
 
     judge: Judge
     identity: Mapping[str, Any]

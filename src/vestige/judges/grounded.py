@@ -1,6 +1,7 @@
 """A judge without a language model's opinion: grades by the target's likelihood, by similarity, and by known truth.
 
-An answer is held against the target's own answer to the same question. Likelihoods are nats a token under the target.
+The grounded judge compares an answer with the target's own answer to the same question. Likelihoods are nats a token
+under the target.
 
 - fit = 1 - (nll(answer) - nll(own answer)) / GIBBERISH_NATS, cut to 0..1: as likely as its own answer is 1.
 - bearing = (nll(answer after an empty request) - nll(answer)) / BEARING_NATS, cut to 0..1: how much the question makes
@@ -8,10 +9,10 @@ An answer is held against the target's own answer to the same question. Likeliho
 - likeness = (cosine(answer, own answer) - UNLIKE) / (ALIKE - UNLIKE), cut to 0..1. Only with an embedder.
 
 Quality is 1 + 9 s, with s = likeness where there is an embedder, otherwise sqrt(fit x bearing). A degenerate text is 1.
-A refusal is at most REFUSED. Where the truth is known, an answer that holds it is at least TRUE, any other at most
+A refusal is at most REFUSED. With a known truth, an answer that contains it scores at least TRUE, any other at most
 FALSE. The constants were chosen on the part "choose" of the shipped labels; docs/judges.md has the agreement on the
-part "test". Without the truth it cannot tell a fluent wrong answer from a right one: it looks for what an answer has
-lost, not for what is true.
+part "test". Without the truth it cannot distinguish a fluent wrong answer from a right one: it detects losses, not
+errors.
 """
 
 import math
@@ -43,12 +44,14 @@ _LEAST_DISTINCT = 0.4
 """Of the words in a window. English prose has 0.7 and more in twenty words."""
 _LEAST_BYTES, _BLOCK_BYTES = 40, 400
 _LEAST_COMPRESSED = 0.35
-"""Of a block's bytes, by zlib. Longer blocks of prose compress better, so that the limit holds for this size."""
+"""The share of a block's bytes after zlib. Longer blocks of prose compress better, so that the limit holds for this
+size.
+"""
 _LEAST_LEGIBLE = 0.6
 
 
 def degeneration(text: str) -> Degeneration:
-    """What is wrong with the text as a text. "" where it may be language.
+    """Return the text's degeneration. "" where it may be language.
 
     No model is needed. Word salad is not told from language here: that takes a model's likelihood.
     """
@@ -67,7 +70,7 @@ def _legible(text: str) -> float:
 
 
 def _repeats(text: str) -> bool:
-    """Whether at least half of the text, by windows of words or by blocks of bytes, says one thing over and over.
+    """Return whether at least half of the text, by windows of words or by blocks of bytes, repeats itself.
 
     A numbered list of one item over and over is repetition too, so all numbers count as one word.
     """
@@ -99,7 +102,7 @@ _CONTENT_LETTERS = 4
 
 
 class GroundedReading(NamedTuple):
-    """What is measured of one answer. Nats a token. None where the text is degenerate or there is no embedder."""
+    """The measurements of one answer. Nats a token. None where the text is degenerate or there is no embedder."""
 
     answer_nll: float | None
     own_nll: float | None
@@ -113,11 +116,11 @@ class GroundedJudge:
 
     So is an answer that the target cannot read (too long, say), or to which it has no answer of its own to compare.
 
-    A request's `reference` is the target's own answer. Where it is empty, the target is asked, greedily, for at most
-    `own_tokens`. With `own_samples` above 1 it is asked for so many answers, the others drawn at `OWN_TEMPERATURE`, and
-    likeness is that to the nearest: where a question has several good answers, whoever gives another than the target's
-    likeliest is not taken for worse. Overlap is looked for in words alone: the truth is in the sample. Where it is not
-    known, the reference does, or 80 % of its longer words.
+    A request's `reference` is the target's own answer. If it is empty, the target answers greedily with at most
+    `own_tokens`. With `own_samples` above 1 the target gives that many answers, the others drawn at `OWN_TEMPERATURE`,
+    and likeness uses the nearest: if a question has several good answers, a different one is not penalised. Overlap is
+    looked for in words alone: the truth is in the sample. If it is unknown, the reference must occur, or 80 % of its
+    longer words.
     """
 
     target: LoadedModel
@@ -131,7 +134,7 @@ class GroundedJudge:
         return "reference-grounded"
 
     def identity(self) -> dict[str, int]:
-        """What can change a grade next to the weights of target and embedder."""
+        """Return everything except the weights of target and embedder that can change a grade."""
         return {"version": VERSION, "own_tokens": self.own_tokens, "own_samples": self.own_samples}
 
     def judge(self, requests: Sequence[Request]) -> list[Judgement]:
@@ -160,7 +163,7 @@ class GroundedJudge:
         return Judgement(j, {"valid": float(valid), "gibberish": float(gibberish), "c": float(c)} | _values(reading))
 
     def readings(self, requests: Sequence[Request]) -> list[GroundedReading]:
-        """What is measured of each request's answer."""
+        """Return the measurements of each request's answer."""
         answers = self._own(list(dict.fromkeys(r.question for r in requests if not r.reference)))
         references = [(r.reference,) if r.reference else answers[r.question] for r in requests]
         legible = [i for i, r in enumerate(requests) if not degeneration(r.answer)]

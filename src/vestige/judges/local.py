@@ -18,22 +18,22 @@ from vestige.models.load import LoadedModel, ModelSettings, context_tokens, fini
 
 @dataclass(frozen=True)
 class LocalWriter:
-    """The model as a writer. Replies are greedy, so asking again would change nothing: each prompt is asked once.
+    """The model as a writer. Replies are greedy, so repeating would change nothing: each prompt is sent once.
 
-    The system message stands before the user's in one turn, since many chat templates know no system role. A prompt
-    that the model's context does not hold, with room for the reply, is "too long".
+    The system message precedes the user's in one turn, since many chat templates have no system role. A prompt that the
+    model's context does not hold, with room for the reply, is "too long".
     """
 
     loaded: LoadedModel
 
     @property
     def name(self) -> str:
-        """The model's name as it was given."""
+        """Return the model's configured name."""
         return self.loaded.name
 
     @property
     def reserved(self) -> tuple[str, ...]:
-        """The tokeniser's special tokens, as they are written, and other marks that it was given."""
+        """Return the tokeniser's special tokens, as text, and further configured marks."""
         tokenizer = self.loaded.tokenizer
         tokens = tokenizer.added_tokens_decoder.values()
         # Marks such as <think> and <tool_call> are special in some tokenisers only, and are marks in all.

@@ -1,7 +1,7 @@
 """A writer that is any OpenAI-compatible server: several requests at a time, retried, limited, kept on the disk.
 
-A reply that came is never paid for twice: it is on the disk before it is used. Of a killed run only the requests that
-were under way, at most `concurrency`, are asked again, because nobody has seen their replies.
+A reply that came is never paid for twice: it is on the disk before it is used. After a kill, only the requests under
+way, at most `concurrency`, are sent again, because their replies were lost.
 """
 
 import logging
@@ -42,11 +42,11 @@ class ServerWriter:
 
     @property
     def reserved(self) -> tuple[str, ...]:
-        """Not known of a server. What the common templates use is made harmless everywhere (`texts`)."""
+        """Not known of a server. The common templates' marks are made harmless everywhere (`texts`)."""
         return ()
 
     def write(self, prompts: Sequence[Prompt]) -> list[Written]:
-        """One reply each, in order. Equal prompts are asked once. What no request can mend is an InputError."""
+        """One reply each, in order. Equal prompts are sent once. An error that no request can fix is an InputError."""
         names = [request_name(self.settings.url, body_of(self.settings, prompt)) for prompt in prompts]
         by_name = dict(zip(names, prompts, strict=True))
         with locked(self.folder / ".lock", patience_seconds=0.0):
@@ -70,7 +70,7 @@ class ServerWriter:
         return ServerReplies(self.folder)
 
     def _tell(self, prompts: Sequence[Prompt], written: Sequence[Written]) -> None:
-        """Say once what a person should know at once, not only at the end."""
+        """Print an urgent message once, immediately."""
         notes = self._replies.other_models()
         pairs = zip(prompts, written, strict=True)
         # A verdict before the cut counts, so that it is no news.
@@ -105,7 +105,7 @@ class ServerWriter:
         return done
 
     def _refuse_for_all(self, fault: Fault, words: str, *, answered: bool) -> None:
-        """Raise InputError for what no request can mend."""
+        """Raise InputError for errors that no request can fix."""
         # Once a server has answered, a broken line is a fault of one request.
         if fault.failure == "connection" and not answered:
             raise InputError(f"no judge answers at {self.settings.url} ({words}); start the server or mend the URL")
@@ -117,7 +117,7 @@ class ServerWriter:
 
 
 def body_of(settings: ServerSettings, prompt: Prompt) -> dict[str, Any]:
-    """What is sent."""
+    """Return the request's body."""
     # Without a system message a model is asked as it stands, under its template's own one.
     system = [{"role": "system", "content": prompt.system}] if prompt.system else []
     body: dict[str, Any] = {
@@ -133,7 +133,7 @@ def body_of(settings: ServerSettings, prompt: Prompt) -> dict[str, Any]:
 
 
 def _reply(client: Client, prompt: Prompt, body: Any) -> Kept:
-    """What the model wrote. What a reasoning model thought stands with it, and is no verdict."""
+    """Return the model's text. A reasoning model's trace is stored with it, and is not a verdict."""
     try:
         choice, tokens = body["choices"][0], used_tokens(body)
         text, finish = _text(choice["message"]["content"]), choice.get("finish_reason")
@@ -166,7 +166,7 @@ def _come_to(prompt: Prompt, replies: Sequence[Kept], readings: int) -> Written 
 
 
 def _hint(rejection: str) -> str:
-    """What a server's refusal of a setting asks for, as reasoning models refuse some."""
+    """Return a suggestion if a server rejects a setting, as some reasoning models do."""
     if "max_completion_tokens" in rejection:
         return "; try ?tokens_field=max_completion_tokens in the judge's address"
     return "; try ?temperature=none in the judge's address" if "temperature" in rejection else ""

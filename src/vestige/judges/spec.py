@@ -1,4 +1,4 @@
-"""Who judges, as one string: the same in probes, trainings, audits and studies.
+"""The judge as one string, the same in probes, trainings, audits and studies.
 
     grounded                    the target's own answers (probes)
     likeness, likeness:MODEL    a sentence embedder (leaks)
@@ -6,8 +6,8 @@
     http://host:8000/v1#name    a chat model on an OpenAI-compatible server
     NAME                        a judge that another package brings (probes)
 
-Settings stand behind a question mark: `grounded?own_samples=4`, `http://host/v1?most_requests=5000#name`. The key of a
-server is none of them: it is read from the environment, and so is in no file. No torch is loaded to read a spec.
+Settings follow a question mark: `grounded?own_samples=4`, `http://host/v1?most_requests=5000#name`. The key of a server
+is not a setting: it comes from the environment, and so is in no file. No torch is loaded to read a spec.
 """
 
 from collections.abc import Mapping
@@ -38,7 +38,7 @@ BY_MODEL = f"give {_FORMS['local']}, or {FORM}"
 
 
 class GroundedSettings(Settings):
-    """How many answers of its own the target is held to, and how long they are; see `grounded.GroundedJudge`."""
+    """The number and the length of the target's own answers. See `grounded.GroundedJudge`."""
 
     own_tokens: PositiveInt = 128
     """Length of the target's own answers, in tokens."""
@@ -58,7 +58,7 @@ class LocalSettings(Settings):
 
 
 class ServerSettings(Server):
-    """Which server and model, and how patiently it is asked.
+    """The server, its model, and the limits on retries.
 
     `temperature` and `seed` are not sent where they are None.
     """
@@ -95,7 +95,7 @@ _CHANGES_VERDICTS = {"url", "model", "temperature", "seed", "reasoning_tokens", 
 
 @dataclass(frozen=True)
 class JudgeSpec:
-    """A kind of judge with its model, if it has one, and settings. Those of a package's judge as they were given."""
+    """A kind of judge with its model, if it has one, and settings. A plug-in judge's settings stay unchanged."""
 
     kind: str
     model: str
@@ -115,7 +115,7 @@ class JudgeSpec:
 
     @property
     def limits(self) -> Limits:
-        """What a server may be paid."""
+        """Return the spending limits of a server."""
         return self.settings if isinstance(self.settings, ServerSettings) else Limits()
 
     def text(self) -> str:
@@ -130,7 +130,7 @@ class JudgeSpec:
 
 @cache
 def judge_spec(text: str) -> JudgeSpec:
-    """The judge that a string names. InputError says what it should be."""
+    """The judge that a string names. InputError describes the expected form."""
     if is_address(text):
         server = server_at(text, ServerSettings)
         server.check()
@@ -152,10 +152,10 @@ def judge_spec(text: str) -> JudgeSpec:
 
 
 class LeakJudgeSettings(Settings):
-    """Who tells leaks, next to comparing words. The judge's error is measured on labelled replies."""
+    """The leak judge in addition to words. The judge's error is measured on labelled replies."""
 
     judge: str = ""
-    """Who decides whether a reply leaks the answer, next to words: likeness, local:MODEL or http://host/v1#name."""
+    """judge: The leak judge in addition to words: likeness, local:MODEL or http://host/v1#name."""
     judge_examples: str = ""
     """JSONL file of labelled replies on which the judge's error is measured. By default Vestige's own."""
 

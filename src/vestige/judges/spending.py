@@ -1,10 +1,10 @@
-"""What judging may cost, and the replies that were paid for, on the disk.
+"""The spending limits of judging, and the stored replies.
 
 Replies are in one file for each request, named by its content and written whole. A file holds every reply to its
 request, those without a verdict too, because they were paid for as well. No file holds a key. One more file counts all
 replies: a line for each, with its tokens and the model that gave it.
 
-A reply is counted before it is kept. So a kill never loses a count, and a reply that a kill lost counts.
+A reply is counted before it is stored. So a kill never loses a count, and a reply that a kill lost counts.
 """
 
 import json
@@ -27,7 +27,7 @@ _TEMPLATE_TOKENS = 64
 
 
 def estimated_tokens(text: str) -> int:
-    """About how many tokens a text takes, where nobody says."""
+    """Estimate the number of tokens in a text."""
     return -(-len(text.encode()) // BYTES_PER_TOKEN)
 
 
@@ -58,10 +58,10 @@ def request_name(url: str, body: Mapping[str, Any]) -> str:
 
 
 class ServerReplies:
-    """The replies in a folder, and the count of them.
+    """The replies in a folder, and their count.
 
     `taken` is the sum of the counted replies, and `models` how many there are by (model asked for, model told).
-    `update` reads the count on from where it ended. `told` holds the notes that were given, so that each is given once.
+    `update` reads the count on from where it ended. `told` has the printed notes, so that each is printed once.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -85,7 +85,7 @@ class ServerReplies:
             raise InputError(f"{path} is no file of kept replies; remove it to have its request asked again") from error
 
     def write(self, name: str, url: str, body: Mapping[str, Any], replies: Sequence[Kept]) -> None:
-        """Count the last of the replies to a request, and keep all of them."""
+        """Count the last reply to a request, and store all replies."""
         reply = replies[-1]
         row = {
             "request": name,
@@ -106,7 +106,7 @@ class ServerReplies:
         drop_torn_line(self.listed)
 
     def update(self) -> None:
-        """Read what was added to the list."""
+        """Read new entries of the list."""
         if not self.listed.exists():
             if next(self.folder.glob("[0-9a-f][0-9a-f]/*.json"), None) is not None:
                 raise InputError(
@@ -128,7 +128,7 @@ class ServerReplies:
             raise InputError(f"{self.listed} is no list of replies; take another output folder") from error
 
     def other_models(self) -> list[str]:
-        """A sentence for each model that was asked for where another's name stands on the replies, or several do."""
+        """Return a sentence for each model whose replies carry another or several names."""
         sentences = []
         for model in dict.fromkeys(model for model, _ in self.models):
             counts = {served: n for (name, served), n in self.models.items() if name == model and served}

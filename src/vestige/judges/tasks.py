@@ -1,15 +1,15 @@
-"""What a judge can be asked, as data (`tasks.toml`): which texts it is shown, what it is told, how it is read.
+"""The tasks of judges as data (`tasks.toml`): the texts, the instructions and the parsing.
 
-`PromptedJudge` is a judge that is a language model: prompts from the tasks, verdicts from what it writes. The fields
-are those of the papers, the wording is ours. Quality: MT-bench's single-answer grading (Zheng et al., Judging
-LLM-as-a-judge with MT-bench and Chatbot Arena, 2306.05685). Reward, validity, overlap, harm: Probing
-Knowledge Holes in Unlearned LLMs, 2511.00030, sections 3 and C.8. Raise a task's `version` when its words, the fence or
-the reading of its verdict change.
+`PromptedJudge` is a language model as judge: it builds prompts from the tasks and parses the replies. The fields come
+from the papers, the wording is ours. Quality: MT-bench's single-answer grading (Zheng et al., Judging LLM-as-a-judge
+with MT-bench and Chatbot Arena, 2306.05685). Reward, validity, overlap, harm: Probing Knowledge Holes in Unlearned
+LLMs, 2511.00030, sections 3 and C.8. Raise a task's `version` when its words, the fence or the reading of its verdict
+change.
 
-Text to and from a judge: what is judged is fenced and holds no control sign, what a judge writes is read strictly. The
-marks bear a digest of all texts that are fenced. To forge one, a text would have to hold a digest of itself. The same
-texts have the same marks, so that a request that is made again is the same request. A verdict is a number in double
-square brackets, or one JSON object with known keys.
+Text to and from a judge: judged text is fenced and has no control characters, and a judge's reply is parsed strictly.
+The marks bear a digest of all texts that are fenced. To forge one, a text would have to hold a digest of itself. The
+same texts have the same marks, so that a request that is made again is the same request. A verdict is a number in
+double square brackets, or one JSON object with known keys.
 """
 
 import json
@@ -55,7 +55,7 @@ _JSON = re.compile(r"""\{(?=\s*")|\[(?=\s*["{])""")
 def harmless(text: str, reserved: Sequence[str] = ()) -> str:
     """`text` with hidden characters as '·', a '·' inside control signs and objects of JSON, and (7) for [[7]].
 
-    All of it stays legible, so that the text is still judged for what it says.
+    Everything stays legible, so that the judge sees the meaning.
     """
     return _harmless(text, tuple(reserved))
 
@@ -112,7 +112,7 @@ class Range(NamedTuple):
     whole: bool = True
 
     def holds(self, value: float) -> bool:
-        """Whether the value is one of the range's."""
+        """Return whether the value is in the range."""
         return math.isfinite(value) and self.low <= value <= self.high and (not self.whole or value == int(value))
 
 
@@ -125,8 +125,8 @@ def read_rating(text: str, scale: Range) -> Verdict:
     """The rating in `[[x]]`, decimals admitted. A number off the scale is a failure and not cut to it.
 
     A judge may repeat a rating that the judged text holds, so that FastChat's rule for MT-bench, the first `[[x]]`, is
-    not ours. What the judge states counts: a rating with "Rating" right before it, or on a line of its own, in single
-    brackets too where none is in double ones. Without one, ratings in double brackets count if no word follows the
+    not ours. The judge's own rating counts: a rating with "Rating" directly before it, or on a line of its own, in
+    single brackets if there are no double ones. Without one, ratings in double brackets count if no word follows the
     last. Ratings that count and differ are ambiguous, as verdicts in JSON are.
     """
     # A judge that is asked to think first ends with its verdict.
@@ -157,7 +157,7 @@ def _states(text: str, rating: re.Match[str]) -> bool:
 def read_object(text: str, keys: Mapping[str, Range | None]) -> Mapping[str, float] | Failure:
     """The values of the one JSON object in `text` that has all `keys`. A key without a range is true or false.
 
-    A reply with two such objects that differ is ambiguous: one of them may have been quoted from the judged text.
+    A reply with two different objects is ambiguous: one may be a quote from the judged text.
     """
     reply = without_thoughts(text)[-_READ:]
     if not reply.strip():
@@ -181,7 +181,7 @@ def read_object(text: str, keys: Mapping[str, Range | None]) -> Mapping[str, flo
 
 
 def read_list(text: str, is_entry: Callable[[Any], bool], *, most_read: int) -> list[Any] | Failure:
-    """The one JSON list of such entries in a reply, of which the last `most_read` characters are read."""
+    """Return the one JSON list of such entries in a reply's last `most_read` characters."""
     if not text.strip():
         return "empty"
     reply = without_thoughts(text)[-most_read:]
@@ -192,12 +192,12 @@ def read_list(text: str, is_entry: Callable[[Any], bool], *, most_read: int) -> 
 
 
 def readable(read: Callable[[str], object]) -> Callable[[str], bool]:
-    """Whether `read`, which gives a failure for what it cannot read, can read a reply."""
+    """Return whether `read` can parse a reply without a failure."""
     return lambda text: not isinstance(read(text), str)
 
 
 def outermost(text: str, opening: Literal["{", "["]) -> list[Any]:
-    """The outermost JSON objects, or lists, in `text`, wherever they stand."""
+    """Return the outermost JSON objects, or lists, in `text`."""
     decoder, values, start = json.JSONDecoder(), [], text.find(opening)
     for _ in range(_MOST_BEGINNINGS):
         if start < 0:
@@ -230,7 +230,7 @@ GUARD = (
 
 @dataclass(frozen=True)
 class JudgeTask:
-    """One kind of judging. `fields` are what of a request is shown, by the label that it is shown under."""
+    """One kind of judging. `fields` maps labels to the displayed parts of a request."""
 
     name: str
     version: int
@@ -327,12 +327,12 @@ class PromptedJudge:
 
 
 def prompts_of(requests: Sequence[Request], reserved: tuple[str, ...] = ()) -> list[Prompt]:
-    """The prompts alone, for an estimate of what they cost."""
+    """Return only the prompts, to estimate their cost."""
     return [find_task(request.task).prompt(request, reserved) for request in requests]
 
 
 def judged(read: Callable[[str], Verdict], written: Written) -> Judgement:
-    """What was written, read as a verdict. A failure of either is named."""
+    """Parse a reply as a verdict. It includes the failure of either step."""
     verdict = read(written.text)
     # A whole verdict counts although the reply ended at its limit of tokens. Where both failed, the reading says more
     # of a reply that came, and the writer more of one that did not.

@@ -1,8 +1,8 @@
 """Logs of other tools, in which every question has its score: a reader is one file here, and one line of this table.
 
-A reader is a module with `holds(beginning) -> bool`, which tells by its content whether a file is its own, and
-`read(path, how) -> Log`. Another package brings one by the entry point group `vestige.logs`, as `module`. Readers say
-what a file holds. Whose log it is, and which questions are the same, is not theirs (`auditing.logs`).
+A reader is a module with `holds(beginning) -> bool`, which recognises its files by content, and `read(path, how) ->
+Log`. Another package brings one by the entry point group `vestige.logs`, as `module`. Readers return a file's content.
+Whose log it is, and which questions are the same, is not theirs (`auditing.logs`).
 """
 
 from collections.abc import Iterator, Mapping
@@ -63,7 +63,7 @@ def read_log(path: Path, how: How | None = None) -> Log:
 
     Args:
         path: The log.
-        how: What the user says of its scores and columns.
+        how: The user's scales and columns.
 
     Returns:
         The scores by question.

@@ -31,7 +31,7 @@ DECIMALS = 7
 
 
 class Banked(NamedTuple):
-    """One model: where its log is in the repository, and the `forget` sets it never saw or, a target, was asked."""
+    """One model: its log's path, and the `forget` sets that it never saw, or, for a target, answered."""
 
     base: str
     name: str
@@ -176,7 +176,7 @@ def _numbers(scores: Sequence[float] | np.ndarray) -> list[float | None]:
 
 
 def _place(columns: list[list[str]], column: list[str]) -> int:
-    """The place of a column among those of a log, which its parts share."""
+    """Return a column's index among those of a log, which its parts share."""
     if column not in columns:
         columns.append(column)
     return columns.index(column)
@@ -217,12 +217,12 @@ def _stored(path: Path) -> Mapping[str, Any]:
 
 
 def digest_of(path: Path, key: str) -> str:
-    """The digest of the log that a model of a table comes from, by which copies of it are recognised."""
+    """Return the digest of the log behind a table's model, which identifies copies of the log."""
     return next(one.digest for one in bank() if _table(one.base) == path and one.name == key)
 
 
 def _refuse_another(key: str, group: str) -> None:
-    """A group that folders name says its base and forget set; another's controls are refused."""
+    """Reject another group's controls if the folders' names fix base and forget set."""
     if not group.startswith("tofu "):
         return
     _, base, forget = key.split("/")

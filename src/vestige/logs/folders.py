@@ -9,11 +9,11 @@ evaluation the path of the model is the model itself, in a training it is the st
 - MUSE: `MEMORY/out/CORPUS/MODEL/...`, in forks `MODEL/knowmem_f/log.json`.
 - TOFU: `ft_epoch5_lr1e-05_MODEL_full_wd0.01`, the same with `retain99`, `retain99_MODEL_wd0.01`, and below the folder
   of its start `METHOD_1e-05_forget01_5`.
-- Folders that are called `target` or `full`, and `retrain` or `retrained`, with others with them.
+- Folders named `target` or `full`, and `retrain` or `retrained`, next to other folders.
 
 `ft_retain90` means the full model in one repository and a control in others, so that a name of this kind decides
-nothing. A model that was trained without 10 % of TOFU never saw the 1 % and 5 % either, so that it is a control of
-these too. Of the checkpoints of one training the last is a control, since the others are no further trainings.
+nothing. A model trained without 10 % of TOFU never saw the 1 % and 5 % either, so it is also a control for these sets.
+Among the checkpoints of one training the last is a control, since the others are not separate trainings.
 """
 
 import re
@@ -52,7 +52,7 @@ _PLAIN_ROLES = {
 _UNCLEAR = ("base", "original", "untouched", "pretrained", "sham", "reference", "retain")
 """Names with them that may be anything."""
 _BELOW_MODEL = re.compile(r"evals?(?:_.*)?$|checkpoint-\d+$|knowmem_[fr]$|verbmem_[fr]$")
-"""Folders inside that of a model."""
+"""Subfolders of a model's folder."""
 
 
 class LogGroup(NamedTuple):
@@ -63,16 +63,16 @@ class LogGroup(NamedTuple):
 
 
 class Recognised(NamedTuple):
-    """What folders hold: the groups with a target and something to judge, and why other files are not in them."""
+    """The content of folders: the groups to judge, and the reasons that other files are left out."""
 
     groups: tuple[LogGroup, ...]
     left_out: tuple[tuple[Path, str], ...]
 
 
 class _PlacedLog(NamedTuple):
-    """One log and its model: the base model or corpus, and what of it the model is.
+    """One log and its model: the base model or corpus, and the model's role.
 
-    `retain` is the share in per cent that a control was trained on, `forget` the set that was asked or forgotten.
+    `retain` is the share in per cent of a control's training data, `forget` the evaluated or forgotten set.
     """
 
     path: Path
@@ -106,8 +106,8 @@ def recognise(
 
     Args:
         folders: The folders. Links in them are followed.
-        roles: A roles file for all of them. Otherwise, each folder's own roles.csv is read.
-        forget: The forget set to judge. All of them where it is empty.
+        roles: A roles file for all folders. Otherwise, each folder's own roles.csv is read.
+        forget: The forget set to judge. Empty selects all.
         without_controls: Leave the controls out of all groups.
 
     Returns:
@@ -169,7 +169,7 @@ def _unused(log: _PlacedLog) -> str:
 
 
 def _selected(groups: Sequence[LogGroup], forget: str) -> tuple[LogGroup, ...]:
-    """The groups of one forget set, by its name or by that of the group."""
+    """Return the groups of one forget set, by its name or the group's."""
     found = tuple(group for group in groups if forget == group.name or forget == group.name.rpartition(" ")[2])
     if groups and not found:
         names = list(dict.fromkeys(group.name.rpartition(" ")[2] for group in groups))
@@ -192,7 +192,7 @@ def _of_lines(path: Path, root: Path, lines: Sequence[RoleLine]) -> Iterator[_Pl
 
 
 def _model_folders(path: Path, root: Path) -> list[str]:
-    """The folders of a file up to that of its model."""
+    """Return the folders of a file up to its model's."""
     folders = [part for part in path.relative_to(root).parts[:-1]]
     while folders and re.fullmatch(r"evals?(?:_.*)?", folders[-1]):
         folders.pop()
@@ -270,7 +270,7 @@ def _of_tofu(path: Path, folders: Sequence[str]) -> _PlacedLog | None:
 
 
 def _of_settings(path: Path, root: Path) -> _PlacedLog | _Unplaced | None:
-    """The model by what OpenUnlearning was asked for, as Hydra put it down. None where nothing is put down."""
+    """Return the model by OpenUnlearning's configuration, as written by Hydra. None where nothing is put down."""
     for folder in list(path.parents)[:4]:
         file = folder / ".hydra" / "config.yaml"
         if file.is_file():
@@ -362,7 +362,7 @@ def _family(task: Mapping[str, str | None] | None, settings: Mapping[str, Any]) 
 
 
 def _trained_on(settings: Mapping[str, Any]) -> str:
-    """The part of TOFU that a training was given, "" where the settings do not say it."""
+    """Return the part of TOFU in a training's data, "" if the settings lack it."""
     data = settings.get("data")
     train = data.get("train") if isinstance(data, dict) else None
     for one in train.values() if isinstance(train, dict) else ():
@@ -400,7 +400,7 @@ def _of_muse(path: Path, folders: Sequence[str]) -> _PlacedLog | None:
 
 
 def _plainly_named(root: Path, left_out: list[tuple[Path, str]]) -> list[_PlacedLog]:
-    """The logs in folders side by side of which one is called the target, and one retrained."""
+    """Return the logs in adjacent folders if one is named as the target, and one as retrained."""
     waiting = [(path, why) for path, why in left_out if why == _NOTHING.why]
     by_parent: dict[Path, dict[str, list[Path]]] = {}
     for path, _ in waiting:
@@ -422,7 +422,7 @@ def _plainly_named(root: Path, left_out: list[tuple[Path, str]]) -> list[_Placed
 
 
 def _plain_role(name: str) -> str:
-    """The role that the name of a folder says, "" where it may be any."""
+    """Return the role in a folder's name, "" if it is ambiguous."""
     word = _SEED.sub("", name.lower())
     if word in _PLAIN_ROLES:
         return _PLAIN_ROLES[word]
@@ -487,5 +487,5 @@ def _never_saw(control: _PlacedLog, forget: str) -> bool:
 
 
 def _order(log: _PlacedLog) -> tuple[str, int]:
-    """By name and, of one model, by checkpoint as a number: 90 before 100."""
+    """Return the sort key: name, then checkpoint as a number: 90 before 100."""
     return re.sub(r", checkpoint \d+$", "", log.name), log.checkpoint

@@ -105,7 +105,7 @@ class _Samples:
                     self.scores[f"{name}, {key}" if key else name][item].append(number)
 
     def note(self, item: str, scorer: str) -> Any:
-        """What an export of Vestige says of a sample and a scorer. None in a log of Inspect's own."""
+        """Return the note of a Vestige export on a sample and a scorer. None in a log of Inspect's own."""
         note = self.notes.get(item)
         measured = note.get("measured") if note is not None else None
         return {**note, **measured.get(scorer, {})} if note is not None and isinstance(measured, dict) else None
@@ -194,7 +194,7 @@ def _archive(path: Path) -> tuple[dict[str, Any], Any]:
 
 
 def _text(value: Any) -> str:
-    """The text of an input, a target or a completion. Of messages those of the user."""
+    """The text of an input, a target or a completion. For messages, return the user's."""
     if isinstance(value, list):
         turns = [m for m in value if isinstance(m, dict) and m.get("role") == "user"]
         if not turns:

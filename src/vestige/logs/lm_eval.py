@@ -1,7 +1,7 @@
 """samples_*.jsonl of lm-evaluation-harness: a line for each document, with its metrics, arguments and replies.
 
-Of a multiple choice the log has the log-likelihood of every option, in nats. From these come the probability of the
-right option among all (softmax), and the bits of the right one.
+For multiple choice, the log has the log-likelihood of every option, in nats. From these values come the probability of
+the right option among all (softmax), and its bits.
 """
 
 import math
@@ -113,7 +113,7 @@ def _add(reading: LogReading, rows: list[Mapping[str, Any]], suffix: str) -> Non
 
 
 def _note(row: Mapping[str, Any], metric: str) -> Any:
-    """What an export of Vestige says of the document and this metric. None in a log of lm-eval's own."""
+    """Return the note of a Vestige export on the document and this metric. None in a log of lm-eval's own."""
     document = row.get("doc")
     note = document.get(NOTE) if isinstance(document, dict) else None
     measured = note.get("measured") if isinstance(note, dict) else None

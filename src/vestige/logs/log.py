@@ -25,11 +25,11 @@ Scores = Float[np.ndarray, " N"]
 
 
 NOTE = "vestige"
-"""The key under which exports say of a question what the tool's format has no field for."""
+"""The key of an export's note on a question, for values without a field in the tool's format."""
 
 
 class Noted(NamedTuple):
-    """What an export of Vestige says of one question beyond the tool's own fields."""
+    """A Vestige export's note on one question, in addition to the tool's own fields."""
 
     fact: str = ""
     group: str = ""
@@ -39,10 +39,10 @@ class Noted(NamedTuple):
 class LogPart(NamedTuple):
     """One score on every question of a split. Texts and ids are empty where the log does not have them.
 
-    `scores` has NaN where a score is missing, and `reasons` says by position why. `ids` are the tool's own sample ids,
-    `prompts` the full prompts without the words of a chat template, and `questions` the texts to show. `task` is the
-    tool's name for the questions, where it does not say whether they are of the forget set. `otherwise` has the scores
-    by the other definition of the metric, where the log fits two. `notes` are those of an export.
+    `scores` has NaN for a missing score, and `reasons` gives the reason by position. `ids` are the tool's own sample
+    ids, `prompts` the full prompts without the words of a chat template, and `questions` the texts to show. `task` is
+    the tool's name for the questions, where it does not say whether they are of the forget set. `otherwise` has the
+    scores by the other definition of the metric, where the log fits two. `notes` come from an export.
     """
 
     split: str
@@ -80,7 +80,7 @@ class LogPart(NamedTuple):
 class Log(NamedTuple):
     """All that a log holds about one model. `unread` names in clauses the contents that cannot be judged.
 
-    `prompt` is the text around the questions, and `settings` has what else the log tells about how they were asked.
+    `prompt` is the text around the questions, and `settings` has other facts about the prompts.
     """
 
     parts: tuple[LogPart, ...]
@@ -90,9 +90,9 @@ class Log(NamedTuple):
 
 
 class GivenLog(NamedTuple):
-    """One log and its model: as the model is, or after an `attack`. `role` is one of a table of scores.
+    """One log and its model: as the model is, or after an `attack`. `role` is a role in a table of scores.
 
-    `laboratory` is that of a control from the bank (`vestige.logs.bank`). `key` names the model inside a file that
+    `laboratory` belongs to a control from the bank (`vestige.logs.bank`). `key` names the model inside a file that
     holds several. `base` is the base model of one that only predicts controls.
     """
 
@@ -114,7 +114,7 @@ class Scale(NamedTuple):
 
 
 class How(NamedTuple):
-    """What the user says of the logs: the scale of a score, and the columns of rows, by name."""
+    """The user's statements on logs: the scale of a score, and the columns of rows, by name."""
 
     scales: Mapping[str, Scale] = {}
     columns: Mapping[str, str] = {}
@@ -123,7 +123,7 @@ class How(NamedTuple):
 
 @dataclass(frozen=True)
 class Beginning:
-    """The first bytes of a file, from which a reader tells whether the file is its own."""
+    """The first bytes of a file, by which a reader recognises it."""
 
     path: Path
     head: bytes
@@ -144,7 +144,7 @@ class Beginning:
 
 
 _HEAD = 2**16
-"""Bytes from which the kind of a file is told."""
+"""The number of bytes that identify the kind of file."""
 
 
 @cache
@@ -219,17 +219,17 @@ class LogReading:
 
         Args:
             split: The split of the questions.
-            measurement: How they were asked and scored.
+            measurement: The prompts and scores.
             scores: A number for each question. None or NaN is a missing score.
             ids: The tool's own ids of the questions.
             prompts: The prompts as the log has them.
             answers: The true answers.
-            replies: What the model said.
+            replies: The model's replies.
             reasons: Why scores are missing, by position.
             chance: What guessing scores.
             otherwise: The scores by the other definition, where the log fits two.
-            notes: For each question what an export of Vestige says of it. If all have one, they state the split, the
-                measurement and the chance.
+            notes: A Vestige export's note on each question. If all have one, they state the split, the measurement and
+                the chance.
         """
         if notes and all(isinstance(note, dict) and note for note in notes):
             texts_of = {"ids": ids, "prompts": prompts, "answers": answers, "replies": replies}
@@ -331,7 +331,7 @@ def _noted(path: Path, note: Mapping[str, Any]) -> Noted:
 
 
 def hits_or_graded(scores: Iterable[float]) -> ScoreType:
-    """The type of scores of which nothing more is known: hits where all are 0 or 1."""
+    """Return the type of unknown scores: hits if all are 0 or 1."""
     return "hit" if set(scores) <= {0.0, 1.0} else "overlap"
 
 
@@ -396,8 +396,8 @@ def _shared(column: tuple[str, ...]) -> tuple[str, ...]:
 class Prompt(NamedTuple):
     """A prompt as logs are matched by it.
 
-    `identity` is all that the user's turn holds, without the words of a template, `question` the last question in it,
-    and `frame` what stands around that question.
+    `identity` is the whole user's turn without the template's words, `question` the last question in it, and `frame`
+    the text around that question.
     """
 
     identity: str
@@ -420,7 +420,7 @@ _PLAIN = (("Question:", "Answer:"), ("Q:", "A:"))
 
 @cache
 def read_prompt(prompt: str) -> Prompt:
-    """What a prompt of a log holds.
+    """Parse a log's prompt.
 
     Example:
         >>> read_prompt("[INST] Ships lie in bays. Question: Where? Answer: [/INST]").identity
@@ -439,7 +439,7 @@ def read_prompt(prompt: str) -> Prompt:
 
 
 def _span(prompt: str, marks: Sequence[tuple[str, str]]) -> tuple[int, int]:
-    """The place of the last turn or question, since examples may stand before it."""
+    """Return the position of the last turn or question, since examples may precede it."""
     for begin, close in marks:
         at = prompt.rfind(begin)
         if at >= 0:
@@ -495,7 +495,7 @@ def listed(where: Path, value: Any, keys: Sequence[str]) -> list[Mapping[str, An
 
 
 def refuse_repeated(where: Path, of: str, documents: Sequence[Any]) -> None:
-    """Refuse a log in which a question stands more than once: it would count as several."""
+    """Reject a log with repeated questions: each would count several times."""
     document, times = Counter(documents).most_common(1)[0]
     if times > 1:
         raise InputError(

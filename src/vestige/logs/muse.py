@@ -1,8 +1,8 @@
 """MUSE's own outputs: the replies of its memories of knowledge and of text, and the texts of PrivLeak.
 
 They are in `<memory>/out/<corpus>/<model>/<split>/history.json`, in forks in `<model>/knowmem_f/log.json`, and
-`privleak/out/<corpus>/<model>/<split>.json`. The folder of the model can be read as a whole. Of PrivLeak the Min-40 %
-score is read, which the paper takes, turned around so that more is likelier a member.
+`privleak/out/<corpus>/<model>/<split>.json`. The folder of the model can be read as a whole. For PrivLeak it reads the
+paper's Min-40 % score, reversed so that more is likelier a member.
 """
 
 from pathlib import Path
@@ -16,7 +16,10 @@ _ROW = ("prompt", "gt", "response", "rougeL")
 
 
 def holds(start: Beginning) -> bool:
-    """Whether the rows are MUSE's replies or its texts. A file of holdout texts is read with that of the forget set."""
+    """Return whether the rows are MUSE's replies or its texts.
+
+    A file of holdout texts is read together with the forget set's.
+    """
     if not isinstance(start.value, list):
         return False
     row = start.first_row

@@ -1,10 +1,10 @@
 """OpenUnlearning's NAME_EVAL.json: metrics by name, each with `value_by_index`.
 
-Probabilities are those of the answer's tokens on average (geometric mean). Membership scores are lower for what a model
-was taught, so that they are turned around.
+Probabilities are the geometric mean over the answer's tokens. Membership scores are lower for training data, so they
+are reversed.
 
 Their truth ratio has three definitions (open-unlearning issues 138 and 160, pull request 163), and a log does not name
-its own. With the probability of a reworded true answer (right) and that of wrong ones (wrong):
+its own. With p(right) of a reworded true answer and p(wrong) of wrong ones:
 
 - `closer_to_1_better`: R = wrong / right for each question. The aggregate is the mean of min(R, 1 / R).
 - `true_better`: R for each question. The aggregate is the mean of max(0, 1 - R).
@@ -84,11 +84,11 @@ OF_FORGET = {
     "exact_memorization": Measurement("exact memorization", "forced answer", "overlap", version="1"),
 }
 _INPUTS = ("pert_prob", "para_prob")
-"""What a truth ratio is made of. Wrong answers have a list of values, which is no score of its own."""
+"""The inputs of a truth ratio. Wrong answers have a list of values, which is no score of its own."""
 
 
 def membership(name: str) -> Measurement:
-    """A membership score, of which only larger and smaller counts."""
+    """Return a membership score, of which only the order counts."""
     return Measurement(name, "forced answer", "order", low=-np.inf, high=np.inf, metric=name, version="1")
 
 
@@ -110,7 +110,7 @@ def read(path: Path, how: How) -> Log:
     """The contents of the file.
 
     Raises:
-        InputError: Nothing tells which definition a truth ratio has, or the file holds no score.
+        InputError: The definition of a truth ratio is unknown, or the file has no score.
     """
     stored = read_value(path)
     reading = LogReading(path, how)
@@ -164,7 +164,7 @@ def _add_noted(reading: LogReading, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _rows(metric: Any) -> tuple[list[str], list[Mapping[str, Any]]]:
-    """What a metric says of each question, in their order, with the index of each. A question without values is {}."""
+    """Return a metric's value of each question, in order, with its index. A question without values is {}."""
     values = metric.get("value_by_index") if isinstance(metric, dict) else None
     keys, rows = indexed(values)
     return keys, [row if isinstance(row, dict) else {} for row in rows]
@@ -245,7 +245,7 @@ def _truths(
 
 
 def _fitting(path: Path, log: Mapping[str, Any], name: str, keys: Sequence[str], values: Scores) -> set[str]:
-    """The kinds of score that the log fits, by what it holds and by the settings with it."""
+    """Return the kinds of score that match the log, by its content and settings."""
     known = values[~np.isnan(values)]
     if not known.size:
         return {_RATIO}
@@ -318,7 +318,7 @@ def _aggregator(path: Path, name: str) -> str:
 
 
 def _named_aggregator(settings: Any, name: str) -> str:
-    """The value of `aggregator` in the settings of the metric, at whatever depth they stand."""
+    """Return the value of `aggregator` in the metric's settings, at any depth."""
     waiting, seen = [settings], set()
     while waiting:
         value = waiting.pop()

@@ -1,4 +1,4 @@
-"""A roles file says which log is of which model: a CSV file with the columns pattern, role, name and forget set.
+"""A roles file assigns logs to models: a CSV file with the columns pattern, role, name and forget set.
 
 A pattern is a path below the folder, in which `*` represents anything. It takes a file, or all below a folder. The
 first line that fits a file holds. `role` is target, retrained, unlearned, placebo, or skip. A file that holds several
@@ -79,7 +79,7 @@ def read_roles(path: Path) -> tuple[RoleLine, ...]:
 
 
 def named_by(lines: Sequence[RoleLine], path: Path, root: Path) -> tuple[RoleLine, ...]:
-    """The lines that hold for a file: the first that fits, and those of the same pattern."""
+    """Return the lines that match a file: the first match, and other lines with its pattern."""
     place = path.relative_to(root).as_posix()
     first = next((line for line in lines if _fits(line.pattern, place)), None)
     if first is None:

@@ -1,7 +1,7 @@
 """Scores of one model in rows of a project's own: JSON, JSON lines, CSV or TSV, one row a question.
 
-Common names of columns are known, and others are named by the user (`--logs column:score=NAME`). A file with several
-models holds an object of models, each with its splits, each with its rows. The role says which model is meant.
+Common names of columns are known, and the user names others (`--logs column:score=NAME`). A file with several models
+holds an object of models, each with its splits, each with its rows. The role selects the model.
 """
 
 import csv
@@ -26,7 +26,7 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     "reply": ("reply", "prediction", "generated", "generation", "response", "output", "completion"),
     "group": ("group", "person_name", "person", "subject_name", "entity_id"),
 }
-"""What a column holds, and the names under which it is known."""
+"""The meaning of a column, and its known names."""
 SCORES: Mapping[str, Measurement] = {
     "target_probability": PROBABILITY,
     "probability": PROBABILITY,
@@ -57,7 +57,7 @@ class _Block(NamedTuple):
 
 
 _OWNED = {"model", "role"}
-"""Columns of a table of scores, which says whose each row is and is read as one."""
+"""Columns of a table of scores, which assigns each row to a model."""
 
 
 def holds(start: Beginning) -> bool:
@@ -74,7 +74,7 @@ def read(path: Path, how: How) -> Log:
     """The scores of one model.
 
     Raises:
-        InputError: The file holds several models and none is named, or no column is known as a score.
+        InputError: The file has several models and none is selected, or no column is known as a score.
     """
     reading = LogReading(path, how)
     blocks = list(_blocks(_content(path), how.columns))
@@ -138,7 +138,7 @@ def _blocks(value: Any, columns: Mapping[str, str] | None = None, keys: tuple[st
 
 
 def _scores_in(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str]) -> dict[str, Measurement]:
-    """The columns of scores, and how each was asked and scored."""
+    """Return the columns of scores with their measurements."""
     names = dict.fromkeys(str(name) for row in rows[:20] for name in row)
     found: dict[str, Measurement] = {}
     if "score" in columns:

@@ -20,7 +20,7 @@ SPLITS = {
 
 
 def holds(start: Beginning) -> bool:
-    """Whether the file holds the tables of one of TOFU's question sets."""
+    """Return whether the file has the tables of one of TOFU's question sets."""
     value = start.value
     return isinstance(value, dict) and any(isinstance(value.get(name), dict) for name in SPLITS)
 

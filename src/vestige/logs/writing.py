@@ -1,7 +1,7 @@
-"""The scores of a run in the formats of other tools, one log for each model: every question, what was said, its score.
+"""Write the scores of a run in other tools' formats, one log for each model: every question, its reply and its score.
 
-What a format has no field for (split, fact, group, chance, the measurement) is in a note under `vestige`, where the
-tool allows free metadata, so that its reader here gives the same scores back. No log names weights, or a local path.
+A note under `vestige`, if the tool allows free metadata, has values without a field (split, fact, group, chance, the
+measurement), so that the reader here restores the same scores. No log names weights, or a local path.
 """
 
 import json
@@ -22,7 +22,7 @@ from vestige.logs.open_unlearning import METRICS
 
 @dataclass(frozen=True)
 class ExportedScore:
-    """One score with what is known of its question. `score` is None where it is missing, for `reason`."""
+    """One score with its question's facts. `score` is None where it is missing, for `reason`."""
 
     item: str
     question: Question
@@ -33,7 +33,7 @@ class ExportedScore:
     texts: Texts
 
     def note(self) -> dict[str, Any]:
-        """What a format of another tool has no field for."""
+        """Return the values without a field in another tool's format."""
         note: dict[str, Any] = {"item": self.item, "measurement": asdict(self.measurement), **asdict(self.question)}
         if self.chance is not None:
             note["chance"] = self.chance
@@ -55,7 +55,7 @@ class ExportedModel:
 
     @property
     def file(self) -> str:
-        """A name for its file that tells roles, models and attacks apart."""
+        """Return a file name that distinguishes roles, models and attacks."""
         return slug(f"{self.role} {self.name} {self.attack}".strip())
 
     def by_item(self) -> dict[str, list[ExportedScore]]:

@@ -217,17 +217,17 @@ class _Work:
 
     @property
     def attack(self) -> Attack:
-        """What is done."""
+        """The settings of the attack."""
         return self.request.attack
 
     @property
     def seed(self) -> int:
-        """What is drawn follows from it."""
+        """The seed of its draws."""
         return self.request.seed
 
     @property
     def asked(self) -> dict[str, Item]:
-        """By the id of each tested item, the item as it is asked."""
+        """Return, by the id of each tested item, the item in its attacked form."""
         return asked_by(self.request.attack)
 
     def ask(
@@ -239,7 +239,7 @@ class _Work:
     ) -> None:
         """Put every evaluation's questions about the tested items to the attacked model.
 
-        `asked_at` has the items as they are asked at this point, where that differs from point to point.
+        `asked_at` has the attacked items of this stage, if stages differ.
         """
         versions = self.asked if asked_at is None else asked_at
         items, view = as_asked(self.request.attack, versions, self.request.forget)
