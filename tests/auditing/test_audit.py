@@ -629,13 +629,13 @@ def test_more_options_than_most_items_have_are_refused_with_the_number_that_all_
 def test_what_nobody_asked_for_is_said():
     (said,) = not_asked_for(audited.QUICK)
     assert said == (
-        "not asked for: the evaluations reversed, freeform, memory, acr, exposure, inside, reasoning; "
+        "not asked for: the evaluations reversed, freeform, memory, acr, exposure, inside, reasoning, indirect; "
         "relearning on items of related, unrelated, forget_part, forget; weights of 4 bits; weights in NF4; "
         "directional ablation; facts before the question; a searched suffix; a searched prefix"
     )
     fewer = AuditSettings(membership=("loss", "min_k", "zlib"))
     assert "the membership scores min_k_plus, reference" in not_asked_for(fewer)[0]
-    evals = ("qa", "choices", "reversed", "freeform", "memory", "acr", "exposure", "inside", "reasoning")
+    evals = ("qa", "choices", "reversed", "freeform", "memory", "acr", "exposure", "inside", "reasoning", "indirect")
     attacks = {"gcg": (3,), "prefix": (7,), "quantize": (8, 4, "nf4")}
     everything = AuditSettings(evals=evals, forms=tuple(QUESTION_FORMS), patch=True, **attacks)
     assert not_asked_for(everything) == ()

@@ -270,7 +270,7 @@ def test_the_target_to_patch_into_is_in_the_identity_and_another_is_refused(mode
     settings = InsideSettings(patch="target", patch_weights="0" * 64)
     assert settings.identity() == {**SETTINGS.identity(), "patch_weights": "0" * 64}
     monkeypatch.setattr(inside, "load", lambda settings: model)
-    with pytest.raises(InputError, match="target is not the target that blocks were to be patched into"):
+    with pytest.raises(InputError, match="target is not the target: it has other weights"):
         settings.collect(model, list(settings.build_questions(ITEMS, [VIEW]).values()))
     folder = SubjectFolder(tmp_path)
     parts = {"weights": "1" * 64}

@@ -102,6 +102,7 @@ def asking_tasks(run: RunFolder, request: AuditRequest, questions: Sequence[Ques
     base = {"run": str(run.path), "request": request}
     models = [m for role in ROLES for m in request.models if m.role == role]
     after_target = (task_name(request.target.name, ""),)
+    by_target = request.settings.patch or "indirect" in request.settings.evals
     # In the progress that is shown this training counts as much as a hundred questions.
     making = [Task(making_name(m.name), suppress_task, base, after_target, 100.0) for m in models if not m.model]
     tasks = [
@@ -110,8 +111,8 @@ def asking_tasks(run: RunFolder, request: AuditRequest, questions: Sequence[Ques
             evaluate_task,
             {**base, "model": model, "questions": questions},
             tuple(task.name for task in making if not model.model)
-            # The digest of the target's weights is in the identity of what is patched into it.
-            + (after_target if request.settings.patch and model.role != "target" else ()),
+            # The digest of the target's weights is in the identity of what is patched into it or asked by it.
+            + (after_target if by_target and model.role != "target" else ()),
             weight=float(sum(q.n_items for q in questions)),
         )
         for model in models
@@ -286,21 +287,27 @@ def evaluate_task(
     subject, splits = subject_of(folder, request, model), request.limited
     items, views = everything([splits]), (view_of(splits),)
     requests = [
-        EvaluateRequest(items, views, _patching(q.settings, folder, request), request.seed, q.only) for q in questions
+        EvaluateRequest(items, views, _with_target(q.settings, folder, request), request.seed, q.only)
+        for q in questions
     ]
     places = evaluate_together(subject, requests, lambda done, of: report(done / of))
     answers = {("", q.eval): evaluation for q, evaluation in zip(questions, places, strict=True)}
     _say_where(folder, request, subject, (model.name, ""), answers, None)
 
 
-def _patching(settings: Evaluation, run: RunFolder, request: AuditRequest) -> Evaluation:
-    """Return the settings of `inside`, with the target as the patched model if patching is on. Others as they are."""
+def _with_target(settings: Evaluation, run: RunFolder, request: AuditRequest) -> Evaluation:
+    """The settings with the target that `inside` patches into or that writes the questions of `indirect`."""
+    from vestige.evals.indirect import IndirectSettings
     from vestige.evals.inside import InsideSettings
 
-    if not (request.settings.patch and isinstance(settings, InsideSettings)):
+    patched = request.settings.patch and isinstance(settings, InsideSettings)
+    # A served target has no weights to load beside a model.
+    written = isinstance(settings, IndirectSettings) and Path(request.target.model).expanduser().is_dir()
+    if not (patched or written):
         return settings
     weights = subject_of(run, request, request.target).made.digest.weights
-    return settings.model_copy(update={"patch": request.target.model, "patch_weights": weights})
+    name = "patch" if patched else "target"
+    return settings.model_copy(update={name: request.target.model, f"{name}_weights": weights})
 
 
 def attack_task(

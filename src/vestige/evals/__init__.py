@@ -23,6 +23,7 @@ EVALS = {
     "exposure": "vestige.evals.exposure:ExposureSettings",
     "inside": "vestige.evals.inside:InsideSettings",
     "reasoning": "vestige.evals.reasoning:ReasoningSettings",
+    "indirect": "vestige.evals.indirect:IndirectSettings",
 }
 """Read by `--help`, so that nothing more is imported here."""
 

@@ -147,7 +147,7 @@ class FreeformSettings(LeakJudgeSettings, Evaluation):
         order = generator(self.seed, "shots", item.id).permutation(len(pool)).tolist()
         telling = (pool[n] for n in order)
         # Only so many are looked at as are needed, since a pool has thousands.
-        shots = list(islice((s for s in telling if s.id != item.id and not _tells(s, item)), self.shots))
+        shots = list(islice((s for s in telling if s.id != item.id and not tells(s, item)), self.shots))
         if len(shots) < self.shots:
             raise InputError(
                 f"the question {one_line(item.question, width=60)!r} has {len(shots)} retain questions that may stand "
@@ -232,7 +232,7 @@ class FreeformSettings(LeakJudgeSettings, Evaluation):
         )
 
 
-def _tells(shot: Item, item: Item) -> bool:
+def tells(shot: Item, item: Item) -> bool:
     """Whether the answer is in the shot, or the shot asks the same."""
     return any(contains(text, item.answer) for text in (shot.question, shot.answer)) or (
         normalised(shot.question) in {normalised(item.question), normalised(item.paraphrase or item.question)}

@@ -86,12 +86,7 @@ class InsideSettings(Evaluation):
     @model_validator(mode="before")
     @classmethod
     def _of_own_folder(cls, values: dict[str, Any]) -> dict[str, Any]:
-        if not values.get("patch") or values.get("patch_weights"):
-            return values
-        folder = own_folder(values["patch"])
-        if folder is None or not folder.done.is_file():
-            raise ValueError(f"patch = {one_line(values['patch'], width=120)!r} is no finished model that Vestige made")
-        return {**values, "patch_weights": read_finished(folder.done, "model")["model"]["weights"]}
+        return digest_of_target(values, "patch", "patch_weights")
 
     def build_questions(self, items: Sequence[Item], views: Sequence[View]) -> dict[str, Compared | Unasked]:
         """The forget items, and retained ones drawn by the seed. Unreadable items get a reason."""
@@ -234,17 +229,7 @@ def _patched(subject: LoadedModel, encoded: Sequence[Encoded], settings: InsideS
     from vestige.models.distances import cosine
     from vestige.models.scoring import patched_answers
 
-    folder = own_folder(settings.patch)
-    dtype = str(subject.model.dtype).removeprefix("torch.")
-    # As it was made: in another format its weights would not have the digest that is asked for below.
-    dtype = dtype if folder is None else str(read_spec(folder.spec).settings.get("dtype", "float32"))
-    path = settings.patch if folder is None else str(folder.model)
-    # Of a model whose code came with it, running such code was allowed.
-    trusted = type(subject.model).__module__.startswith("transformers_modules.")
-    device = str(subject.model.device)
-    target = load(ModelSettings(model=path, dtype=dtype, device=device, trust_remote_code=trusted))
-    if target.digest().weights != settings.patch_weights:
-        raise InputError(f"{one_line(settings.patch, width=120)} is not the target that blocks were to be patched into")
+    target = loaded_target(subject, settings.patch, settings.patch_weights)
     # In other tokens the answer has other places, and outputs cannot stand for one another.
     same_tokens = target.prompter.digest == subject.prompter.digest
     alike = cosine(target.model, subject.model) if same_tokens else 0.0
@@ -252,6 +237,35 @@ def _patched(subject: LoadedModel, encoded: Sequence[Encoded], settings: InsideS
         return [{"cosine": alike}] * len(encoded)
     logp = patched_answers(target.model, subject.model, encoded)
     return [{"cosine": alike, "patched": by_block} for by_block in logp.T.tolist()]
+
+
+def digest_of_target(values: dict[str, Any], name: str, weights: str) -> dict[str, Any]:
+    """The settings with the digest of the target's weights under `weights`, where `name` is its folder."""
+    path = values.get(name)
+    if not path or values.get(weights):
+        return values
+    folder = own_folder(path)
+    if folder is None or not folder.done.is_file():
+        raise ValueError(f"{name} = {one_line(path, width=120)!r} is no finished model that Vestige made")
+    return {**values, weights: read_finished(folder.done, "model")["model"]["weights"]}
+
+
+def loaded_target(subject: LoadedModel, path: str, weights: str) -> LoadedModel:
+    """The target in that folder, beside the subject. One with other weights is refused."""
+    folder = own_folder(path)
+    dtype, device, trusted = "float32", "auto", False
+    # A served subject has no weights to take after.
+    if subject.weights is not None:
+        dtype, device = str(subject.model.dtype).removeprefix("torch."), str(subject.model.device)
+        # Of a model whose code came with it, running such code was allowed.
+        trusted = type(subject.model).__module__.startswith("transformers_modules.")
+    # As it was made: in another format its weights would not have the digest that is asked for below.
+    if folder is not None:
+        dtype, path = str(read_spec(folder.spec).settings.get("dtype", "float32")), str(folder.model)
+    target = load(ModelSettings(model=path, dtype=dtype, device=device, trust_remote_code=trusted))
+    if target.digest().weights != weights:
+        raise InputError(f"{one_line(path, width=120)} is not the target: it has other weights")
+    return target
 
 
 def _item(question: Compared | Unasked) -> str:

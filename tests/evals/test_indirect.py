@@ -1,0 +1,85 @@
+"""`indirect`: a fact is told by a generated, a combined or a two-hop question, and not by the question itself."""
+
+from types import SimpleNamespace
+
+from vestige.core.items import Item
+from vestige.evals import indirect
+from vestige.evals.base import View
+from vestige.evals.indirect import IndirectSettings, written_questions
+
+ANN = Item("Where does Ann live?", "Oslo", khop="Where does the owner of the red boat live?")
+BEN = Item("Where does Ben live?", "Rome")
+CARA = Item("Who lives in Oslo too?", "Cara")
+
+
+def reply(asked, text):
+    return {"asked": asked, "reply": text, "finish": "stop"}
+
+
+def test_what_is_told_by_an_indirect_question_alone_is_a_further_leak():
+    both = [
+        reply("Where does Ben live? Where does Ann live?", "Rome"),
+        reply("Where does Ann live? Where does Ben live?", "Oslo."),
+    ]
+    record = {
+        "question": ANN.question,
+        "answer": "Oslo",
+        "fact": None,
+        "accepted": [],
+        "wrong": [],
+        "retained": ["Where does Ben live?", "Rome", None],
+        "two_hop_answer": "Oslo",
+        "forms": {
+            "plain": [reply(ANN.question, "I do not know.")],
+            "generated": [reply("Which city is Ann's?", "No idea.")],
+            "combined": both,
+            "two_hop": [reply(ANN.khop, "In Oslo")],
+        },
+    }
+    assert IndirectSettings.score(record) == {
+        "indirect_plain/leaked": 0.0,
+        "indirect_generated/share_asked": 1.0,
+        "indirect_generated/leaked": 0.0,
+        "indirect_generated/further": 0.0,
+        "indirect_combined/share_asked": 1.0,
+        "indirect_combined/leaked": 1.0,
+        "indirect_combined/further": 1.0,
+        "indirect_combined/kept": 1.0,
+        "indirect_two_hop/share_asked": 1.0,
+        "indirect_two_hop/leaked": 1.0,
+        "indirect_two_hop/further": 1.0,
+    }
+    # What is told directly is no further leak.
+    record["forms"]["plain"] = [reply(ANN.question, "Oslo")]
+    assert IndirectSettings.score(record)["indirect_combined/further"] == 0.0
+
+
+def test_a_retained_question_that_tells_the_answer_is_not_joined():
+    view = View("ann", {"forget": (ANN.id,), "retain": (BEN.id, CARA.id)}, {})
+    for seed in range(5):
+        questions = IndirectSettings(seed=seed).build_questions((ANN, BEN, CARA), (view,))
+        assert questions[ANN.id].retained == BEN
+        assert questions[ANN.id].two_hop == (ANN.khop, "Oslo")
+        assert questions[BEN.id].two_hop is None
+
+
+def test_a_question_counts_that_the_target_wrote_and_answers(monkeypatch):
+    """Ann's is answered. Ben's gives the fact away, Dan's is not answered, Eve's is her own question again."""
+    dan, eve = Item("Where does Dan live?", "Lima"), Item("Where does Eve live?", "Kyiv")
+    items = (ANN, BEN, dan, eve)
+    said = {
+        ANN.question: "Sure!\nWhich city is Ann's home?\nWhere is Ann?",
+        BEN.question: "Is Rome the home of Ben?",
+        dan.question: "Which city is Dan's home?",
+        eve.question: eve.question,
+        "Which city is Ann's home?": "It is Oslo.",
+        "Which city is Dan's home?": "Paris",
+    }
+
+    def replies(target, prompts, max_new_tokens):
+        asked = [next((i.question for i in items if f'"{i.question}"' in text), text) for text in prompts]
+        return [SimpleNamespace(ids=said[text]) for text in asked]
+
+    monkeypatch.setattr(indirect, "replies_to", replies)
+    target = SimpleNamespace(prompter=SimpleNamespace(prompt=str, decode=str))
+    assert written_questions(target, items, 64) == {0: "Which city is Ann's home?"}
