@@ -17,40 +17,19 @@ def reply(asked, text):
 
 
 def test_what_is_told_by_an_indirect_question_alone_is_a_further_leak():
-    both = [
-        reply("Where does Ben live? Where does Ann live?", "Rome"),
-        reply("Where does Ann live? Where does Ben live?", "Oslo."),
-    ]
-    record = {
-        "question": ANN.question,
-        "answer": "Oslo",
-        "fact": None,
-        "accepted": [],
-        "wrong": [],
-        "retained": ["Where does Ben live?", "Rome", None],
-        "two_hop_answer": "Oslo",
-        "forms": {
-            "plain": [reply(ANN.question, "I do not know.")],
-            "generated": [reply("Which city is Ann's?", "No idea.")],
-            "combined": both,
-            "two_hop": [reply(ANN.khop, "In Oslo")],
-        },
-    }
-    assert IndirectSettings.score(record) == {
-        "indirect_plain/leaked": 0.0,
-        "indirect_generated/share_asked": 1.0,
-        "indirect_generated/leaked": 0.0,
-        "indirect_generated/further": 0.0,
-        "indirect_combined/share_asked": 1.0,
-        "indirect_combined/leaked": 1.0,
-        "indirect_combined/further": 1.0,
-        "indirect_combined/kept": 1.0,
-        "indirect_two_hop/share_asked": 1.0,
-        "indirect_two_hop/leaked": 1.0,
-        "indirect_two_hop/further": 1.0,
-    }
+    before = reply("Where does Ben live? Where does Ann live?", "Rome")
+    after = reply("Where does Ann live? Where does Ben live?", "Oslo.")
+    forms = {"generated": [reply("Which city is Ann's?", "No idea.")], "combined": [before, after]}
+    forms |= {"plain": [reply(ANN.question, "I do not know.")], "two_hop": [reply(ANN.khop, "In Oslo")]}
+    record = {"question": ANN.question, "answer": "Oslo", "fact": None, "accepted": [], "wrong": [], "forms": forms}
+    record |= {"retained": ["Where does Ben live?", "Rome", None], "two_hop_answer": "Oslo"}
+    expected = {"indirect_plain/leaked": 0.0, "indirect_combined/kept": 1.0}
+    for form, told in (("generated", 0.0), ("combined", 1.0), ("two_hop", 1.0)):
+        expected |= {f"indirect_{form}/{name}": told for name in ("leaked", "further")}
+        expected[f"indirect_{form}/share_asked"] = 1.0
+    assert IndirectSettings.score(record) == expected
     # What is told directly is no further leak.
-    record["forms"]["plain"] = [reply(ANN.question, "Oslo")]
+    forms["plain"] = [reply(ANN.question, "Oslo")]
     assert IndirectSettings.score(record)["indirect_combined/further"] == 0.0
 
 
