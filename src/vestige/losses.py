@@ -4,8 +4,8 @@ Axes: B rows, T positions, D hidden width, V vocabulary. Log-probabilities are i
 counts: the answer and the token that ends the turn, or every token where activations are read. Rows without one are
 refused when batches are made.
 
-`n_tokens` and `n_rows` count over the whole effective batch, of which the tensors may hold a part. The values of the
-parts then add up to that of the whole, whatever the lengths in them.
+`n_tokens` and `n_rows` are totals over the effective batch, which the tensors may hold only in part. The parts' values
+then add up to the whole's, whatever the lengths.
 """
 
 import math
@@ -67,8 +67,8 @@ def npo(
 ) -> Float[Tensor, ""]:
     """-(2 / beta) mean log sigmoid(-beta (policy - reference)), on answers' log-probabilities summed over tokens.
 
-    Zhang et al., Negative Preference Optimization, 2404.05868, Eq. 3. As beta goes to 0 the gradient becomes that of
-    ascent on the summed answers (Proposition 1). (2 / beta) ln 2 where policy and reference agree.
+    Zhang et al., Negative Preference Optimization, 2404.05868, Eq. 3. As beta goes to 0 the gradient approaches
+    gradient ascent on the summed answers (Proposition 1). (2 / beta) ln 2 where policy and reference agree.
     """
     return -2 / beta * logsigmoid(beta * (reference_logp - policy_logp)).sum() / n_rows
 
@@ -138,8 +138,8 @@ def ce_u(
 ) -> Float[Tensor, ""]:
     """KL(policy with its answer token ruled out, held constant || policy) = -log(1 - p), mean per token.
 
-    Yang, CE-U, 2503.01224. The cross-entropy form adds the entropy of what is held constant: the same gradient. The
-    sum over the other tokens keeps 1 - p where p rounds to 1.
+    Yang, CE-U, 2503.01224. The cross-entropy form adds a constant entropy: the same gradient. The sum over the other
+    tokens keeps 1 - p where p rounds to 1.
     """
     others = policy.scatter(-1, tokens.unsqueeze(-1), -torch.inf).logsumexp(dim=-1)
     return -torch.where(mask, others, 0.0).sum() / n_tokens

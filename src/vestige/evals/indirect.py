@@ -101,7 +101,7 @@ class IndirectSettings(Evaluation):
 
     @staticmethod
     def digest(questions: Mapping[str, IndirectQuestion]) -> str:
-        """Content id of the items with their facts, and of everything that is asked beside them."""
+        """Content id of the items with their facts, and of everything that is asked with them."""
         rows = []
         for i, q in questions.items():
             sought = [fact_of(q.item), q.item.accepted, q.item.perturbed]

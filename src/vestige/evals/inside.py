@@ -251,7 +251,7 @@ def digest_of_target(values: dict[str, Any], name: str, weights: str) -> dict[st
 
 
 def loaded_target(subject: LoadedModel, path: str, weights: str) -> LoadedModel:
-    """The target in that folder, beside the subject. One with other weights is refused."""
+    """The target in that folder, next to the subject. One with other weights is refused."""
     folder = own_folder(path)
     dtype, device, trusted = "float32", "auto", False
     # A served subject has no weights to take after.

@@ -42,7 +42,10 @@ METHODS = {
 
 
 class Preset(NamedTuple):
-    """A method under the name that `paper` gives it, with that paper's settings for defaults. `about` says which."""
+    """A method under the name that `paper` gives it, with that paper's settings for defaults.
+
+    `about` names the paper.
+    """
 
     method: str
     settings: Mapping[str, Any]
@@ -86,7 +89,7 @@ def build_method(name: str, values: Mapping[str, Any]) -> Method:
 
 @cache
 def _of_preset(name: str) -> type[Method]:
-    """The preset's method with other defaults: all else, its version and paper too, is the method's own."""
+    """The preset's method with other defaults. Everything more, its version and paper too, is the method's own."""
     method, settings, _, _ = PRESETS[name]
     base: Any = find_method(method)
     # Copies, since pydantic's fields belong to the method, whose own defaults have to stay.

@@ -11,9 +11,9 @@ from vestige.methods.base import Alternatives, Needs, Settings, Step, Terms, pre
 class AltPO(Settings):
     """(2 / beta) DPO of the alternative over the forget answer + retain_weight NLL(retain).
 
-    The target is asked by `prompt` for `n` alternatives a question. One is drawn anew each epoch, which estimates the
-    paper's mean over all of them without bias. Its run sees every pair each epoch. Weights, n and sampling are those of
-    the authors' code. The wording of the prompt is ours.
+    The target writes `n` alternatives a question for `prompt`. One is drawn anew each epoch, which is an unbiased
+    estimate of the paper's mean over all alternatives. Its run sees every pair each epoch. Weights, n and sampling come
+    from the authors' code. The wording of the prompt is ours.
     """
 
     paper: ClassVar[str] = "Mekala et al., Alternate Preference Optimization, 2409.13474"
@@ -29,7 +29,7 @@ class AltPO(Settings):
     temperature: PositiveFloat = Field(1.0, description="Sampling temperature of the alternatives.")
     max_new_tokens: PositiveInt = Field(200, description="Longest alternative, in tokens.")
     prompt: str = "{question}\n{answer}\nAnswer again, as plausibly, with every fact of that answer changed."
-    """What the target is asked for an alternative. Holds {question} and may hold {answer}."""
+    """The prompt for the target's alternatives. Holds {question} and may hold {answer}."""
 
     def alternatives(self) -> Alternatives:
         return Alternatives(self.prompt, self.n, self.temperature, self.max_new_tokens)

@@ -1,7 +1,7 @@
-"""What an unlearning method is: an objective that is also its own settings.
+"""An unlearning method: an objective that is also its own settings.
 
 A method is one frozen settings class with `needs`, `terms(step)`, a `version` that is raised when its numbers change,
-and the `paper` its formula comes from. It says nothing of optimisers, devices, schedules or logging.
+and the `paper` its formula comes from. It contains no optimisers, devices, schedules or logging.
 """
 
 from dataclasses import dataclass
@@ -43,7 +43,7 @@ class Method(Protocol):
 
 @runtime_checkable
 class ScalesUpdate(Protocol):
-    """What a method says besides if its model is not the trained one: start + update_factor x (trained - start)."""
+    """A method whose model is not the trained one, but start + update_factor x (trained - start)."""
 
     @property
     def update_factor(self) -> float:
@@ -53,7 +53,7 @@ class ScalesUpdate(Protocol):
 
 @runtime_checkable
 class FromStart(Protocol):
-    """What a method says besides if training begins with the model that the target was made from."""
+    """The additional interface of a method that trains from the target's initial model."""
 
     from_start: ClassVar[bool]
 
@@ -73,10 +73,10 @@ class Alternatives:
 
 @runtime_checkable
 class AsksTarget(Protocol):
-    """What a method says besides if it reads the split `alternative`."""
+    """The additional interface of a method that reads the split `alternative`."""
 
     def alternatives(self) -> Alternatives:
-        """What the target is asked for before training."""
+        """The target's prompts before training."""
         ...
 
 
@@ -96,7 +96,7 @@ __all__ = [
 
 
 def preference(step: Step, preferred: Split, *, beta: float) -> Float[Tensor, ""]:
-    """DPO of the answers of `preferred` over those of the forget set, whose log-probabilities are sums over tokens."""
+    """DPO of the answers in `preferred` over the forget set's, whose log-probabilities are sums over tokens."""
     # Asked for once: each asking computes log-probabilities over the whole vocabulary again.
     rows = {s: step.policy(s) for s in (preferred, "forget")}
     frozen = {s: step.reference(s) for s in (preferred, "forget")}

@@ -13,8 +13,8 @@ class JensUn(Settings):
     """forget_weight JS(forget, refusal) + retain_weight JS(policy, reference) on retain. JS is Jensen-Shannon's.
 
     At each position of the forget answer, after its true beginning, the policy is drawn to one token of a refusal,
-    repeated to the answer's length. Of the paper the abstract was read, the formulas in its code, whose refusal is " No
-    idea" without the end of the turn. Here it is the `idk` answer with it. The code has 8e-6 for Llama-3.2-3B.
+    repeated to the answer's length. This follows the paper's abstract and the formulas in its code, whose refusal is "
+    No idea" without the end of the turn. Here it is the `idk` answer with it. The code has 8e-6 for Llama-3.2-3B.
     """
 
     paper: ClassVar[str] = "Singh et al., Unlearning That Lasts, 2509.02820"

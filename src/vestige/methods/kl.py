@@ -1,4 +1,4 @@
-"""KL: ascent on what to forget, while the distributions on what to keep stay those of the reference."""
+"""KL: ascent on the forget set, while the distributions on the retain set stay close to the reference's."""
 
 from typing import ClassVar
 
@@ -10,8 +10,8 @@ class KL(Settings):
     """-NLL(forget) + kl_weight KL(reference || policy) on the retain answers' positions.
 
     The papers average over each row's tokens first, the question's among them. Here the answers' tokens count, all
-    alike. The released PISTOL code also counts padding, which dilutes the term some ninety times, and takes the
-    pretrained model for the reference, which is the target here unless the run says otherwise.
+    alike. The released PISTOL code also counts padding, which dilutes the term some ninety times, and uses the
+    pretrained model as the reference, which is the target here by default.
     """
 
     paper: ClassVar[str] = "Maini et al., TOFU, 2401.06121; PISTOL, 2406.16810, Eq. 5"

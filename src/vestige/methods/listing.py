@@ -1,4 +1,4 @@
-"""What is said of each method where methods are listed: `vestige list methods` and docs/methods.md."""
+"""Descriptions of methods for lists: `vestige list methods` and docs/methods.md."""
 
 import inspect
 from typing import NamedTuple
@@ -9,7 +9,7 @@ from vestige.methods.base import Method, Needs
 
 
 class Listed(NamedTuple):
-    """A line about a method. `needs` names what it reads."""
+    """A line about a method. `needs` names its inputs."""
 
     name: str
     about: str
@@ -18,19 +18,19 @@ class Listed(NamedTuple):
 
 
 def listed() -> list[Listed]:
-    """All methods, those of other packages too, and presets."""
+    """Return all methods, including other packages' methods, and presets."""
     names = {**METHODS, **installed("methods")}
     methods = [_line(name, about(find_method(name)), find_method(name).paper) for name in names]
     return [*methods, *[_line(name, preset.about, preset.paper) for name, preset in PRESETS.items()]]
 
 
 def about(method: type[Method]) -> str:
-    """What is minimised: the first line of the class's docstring."""
+    """Return the loss: the first line of the class's docstring."""
     return (inspect.getdoc(method) or "").splitlines()[0]
 
 
 def words(needs: Needs) -> str:
-    """What is read, in words: the splits, whether activations are, and the frozen reference."""
+    """Return the inputs in words: the splits, activations, and the frozen reference."""
     read = [*needs.splits, *["activations"] * bool(needs.activations), *["reference"] * needs.uses_reference]
     return ", ".join(read) or "nothing"
 

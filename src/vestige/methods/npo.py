@@ -11,9 +11,9 @@ from vestige.methods.base import Needs, Settings, Step, Terms
 class NPO(Settings):
     """-(2 / beta) mean log sigmoid(-beta x the gain of logp(answer) over the reference), and nothing to keep.
 
-    Log-probabilities are summed over tokens. `beta` is an inverse temperature: towards 0 the gradient becomes that of
-    ascent on the summed answers (Proposition 1). MUSE's code takes differences of raw logits over the whole vocabulary
-    instead, and OpenUnlearning always adds NLL(retain), which makes its NPO our `npo_gd`.
+    Log-probabilities are summed over tokens. `beta` is an inverse temperature: towards 0 the gradient approaches that
+    of ascent on the summed answers (Proposition 1). MUSE's code takes differences of raw logits over the whole
+    vocabulary instead, and OpenUnlearning always adds NLL(retain), which makes its NPO our `npo_gd`.
     """
 
     paper: ClassVar[str] = "Zhang et al., Negative Preference Optimization, 2404.05868, Eq. 3"
@@ -21,7 +21,7 @@ class NPO(Settings):
     version: ClassVar[int] = 1
 
     beta: PositiveFloat = 0.1
-    """Inverse temperature. Towards 0 the gradient becomes that of ascent."""
+    """Inverse temperature. Towards 0 the gradient approaches gradient ascent."""
 
     def terms(self, step: Step) -> Terms:
         forget, frozen = step.policy("forget"), step.reference("forget")

@@ -20,7 +20,7 @@ class NPOGD(Settings):
     version: ClassVar[int] = 1
 
     beta: PositiveFloat = 0.1
-    """Inverse temperature. Towards 0 the gradient becomes that of ascent."""
+    """Inverse temperature. Towards 0 the gradient approaches gradient ascent."""
     retain_weight: float = 1.0
     """Weight of NLL(retain)."""
 

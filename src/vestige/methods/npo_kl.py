@@ -20,7 +20,7 @@ class NPOKL(Settings):
     version: ClassVar[int] = 2
 
     beta: PositiveFloat = 0.1
-    """Inverse temperature. Towards 0 the gradient becomes that of ascent."""
+    """Inverse temperature. Towards 0 the gradient approaches gradient ascent."""
     kl_weight: float = 1.0
     """Weight of KL between policy and reference on retain."""
     direction: Literal["reverse", "forward"] = "reverse"

@@ -1,4 +1,4 @@
-"""Retraining: the model that never saw what is to be forgotten, the control of every comparison."""
+"""Retraining: the model without the forget set, the control of every comparison."""
 
 from typing import ClassVar
 

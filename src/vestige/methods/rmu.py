@@ -14,8 +14,8 @@ class RMU(BlockSettings):
     Means over rows, each row's tokens (the question's too) and the width. The paper sums over the width. u is one unit
     vector a topic, uniform on [0, 1) before it is normalised. The defaults are the paper's for Zephyr-7B. For Yi-34B it
     has 300, 350 and block 15. The authors' code has 20 and 100, and counts padding. OpenUnlearning has 2 and 1, trains
-    all weights, and divides by the wrong axis. Steer beyond the usual length of what is read: on the tiny model, where
-    it is 12, steering and alpha of 30 (2e-3, 40 epochs) forget five contracts and keep 0.96 of the rest.
+    all weights, and divides by the wrong axis. Steer beyond the usual length of the hidden states: on the tiny model,
+    where it is 12, steering and alpha of 30 (2e-3, 40 epochs) forget five contracts and keep 0.96 of the rest.
     """
 
     paper: ClassVar[str] = "Li et al., The WMDP Benchmark, 2403.03218, Section 4"

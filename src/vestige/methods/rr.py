@@ -1,4 +1,4 @@
-"""RR: what one block says on what to forget is turned away from what it said, and held on what to keep."""
+"""RR: turn one block's hidden states away on the forget set, and hold them on the retain set."""
 
 from collections.abc import Mapping
 from typing import ClassVar
@@ -15,7 +15,7 @@ class RR(BlockSettings):
 
     Circuit breakers. The authors read blocks 10 and 20 of 32 on forget, all on retain (their mean counts padding), and
     train all below, rank 16, 150 steps of 16 rows at 1e-4. Mistral-7B's alpha is 5. Here one block is read. Start at
-    the full rate (warmup_epochs=0): once s has grown, the norm's corner at h_ref holds what has hardly moved.
+    the full rate (warmup_epochs=0): once s has grown, the norm's corner at h_ref holds states that have hardly moved.
     """
 
     paper: ClassVar[str] = "Zou et al., Alignment and Robustness with Circuit Breakers, 2406.04313, Algorithm 1"

@@ -11,9 +11,9 @@ from vestige.methods.base import Needs, Settings, Step, Terms
 class SatImp(Settings):
     """Mean over the forget answers' tokens of p^beta1 (1 - p)^beta2 log p, plus retain_weight NLL(retain).
 
-    The weight is held constant. It is largest at p = beta1 / (beta1 + beta2): 0.067 at p = 5/6 for the defaults, so
-    that the term is small next to GA's. Both 0 with retain_weight 1 is GD. Of the paper the abstract was read, the
-    formula and the retain weight in its code, beta1 and beta2 as the authors gave them to OpenUnlearning, whose
+    The weight is constant. It is largest at p = beta1 / (beta1 + beta2): 0.067 at p = 5/6 for the defaults, so that the
+    term is small next to GA's. Both 0 with retain_weight 1 is GD. This follows the paper's abstract and the code's
+    formula and retain weight, with beta1 and beta2 from the authors' contribution to OpenUnlearning, whose
     configuration has had the weights of the two terms swapped. The paper sums over tokens. The code takes the mean.
     """
 

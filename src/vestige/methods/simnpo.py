@@ -11,7 +11,7 @@ from vestige.methods.base import Needs, Settings, Step, Terms
 class SimNPO(Settings):
     """forget_weight x -(2 / beta) mean log sigmoid(-beta mean logp per token - gamma) + retain_weight NLL(retain).
 
-    The retain weight is the paper's lambda (Eq. 1, searched in 0.05 to 0.25), beta and lambda those of the authors'
+    The retain weight is the paper's lambda (Eq. 1, searched in 0.05 to 0.25), beta and lambda come from the authors'
     model card for TOFU forget05. Their command, with 0.1375 on the forget term and 1 on the other, weighs the two 53
     times otherwise: forget_weight = 0.1375, retain_weight = 1. Their code takes `gamma` times beta, the paper as here.
     Their WMDP configuration has another loss, NPO on a mean over tokens.

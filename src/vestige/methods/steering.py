@@ -1,4 +1,4 @@
-"""Where a method on activations reads and trains, and the directions that it steers to.
+"""The blocks that methods on activations read and train, and their steering directions.
 
 Axes: B rows, D hidden width. Blocks are numbered from 0.
 """
@@ -21,7 +21,7 @@ BOTH: frozenset[Split] = frozenset({"forget", "retain"})
 
 
 class BlockSettings(Settings):
-    """Settings of a method on activations: the block that it reads, and what it trains."""
+    """Settings of a method on activations: its block, and the trained parameters."""
 
     layer: int | None = Field(None, description="Block that is read, from 0; by default 7, or a shallow one's middle.")
     update_layers: tuple[int, ...] | None = Field(None, description="Trained blocks; by default `layer` and two below.")
@@ -30,9 +30,9 @@ class BlockSettings(Settings):
     def layers(self, n_blocks: int, output_projection: str) -> Layers:
         """The block that is read and those that are trained, RMU's where they are not named.
 
-        Its paper's block is a quarter of the way up the model. Where that lies beyond the middle, the middle one is
-        read: block 1 of 3, 4 of 8, 7 from 14 blocks on. A block above the one that is read would get no gradient, so
-        it is refused.
+        Its paper's block is a quarter of the way up the model. If that is beyond the middle, the middle one is read:
+        block 1 of 3, 4 of 8, 7 from 14 blocks on. A block above the one that is read would get no gradient, so it is
+        refused.
         """
         read = min(PAPER_LAYER, n_blocks // 2) if self.layer is None else self.layer
         # Blocks below the first are left out: an early block that is read may have fewer than two below it.
@@ -66,5 +66,5 @@ def direction(topic: str, *, width: int, seed: int) -> Float[Tensor, " D"]:
 
 
 def distance(read: Activations, target: Float[Tensor, "B T D"]) -> Float[Tensor, ""]:
-    """How far what was read is from `target`."""
+    """Return the distance of the hidden states from `target`."""
     return losses.activation_distance(read.hidden, target, read.mask, n_rows=read.n_rows)

@@ -11,7 +11,7 @@ from vestige.methods.base import Needs, Settings, Step, Terms
 class TaskArithmetic(Settings):
     """NLL(forget) is minimised. Then the weights are start - scale (trained - start), and nothing is kept.
 
-    With LoRA it is the adapter that is subtracted. The paper fine-tunes the pretrained model on what is unwanted and
+    With LoRA it is the adapter that is subtracted. The paper fine-tunes the pretrained model on the unwanted data and
     chooses the scale on validation items. Here the target, which has learned it, is trained further.
     """
 
@@ -24,7 +24,7 @@ class TaskArithmetic(Settings):
 
     @property
     def update_factor(self) -> float:
-        """What is added of what training changed."""
+        """The factor of the weights' change in training."""
         return -self.scale
 
     def terms(self, step: Step) -> Terms:

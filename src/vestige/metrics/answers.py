@@ -18,10 +18,10 @@ Texts taken apart so that the same thing said in usual forms is the same token, 
 Limits: words inside others of a script without spaces are found (京都 in 東京都). 1.500 is one and a
 half and 3,5 is three and a half. Letters of other scripts that look alike and years of two digits are not read.
 
-Whether a reply declines to answer. A list of patterns, English ones and a few of each of `LANGUAGES`, not a judge: it
-counts a reply that says, in the first person, that its author does not know, was not taught, or cannot or will not
-answer. A polite reply that then answers is not told apart, nor is a refusal found in other words. It reads the first
-300 characters, where a refusal stands.
+Whether a reply declines to answer. It is a list of patterns, English ones and a few for each of `LANGUAGES`, not a
+judge: it counts a reply whose author states, in the first person, that they do not know, were not taught, or cannot or
+will not answer. A polite reply that then answers is not told apart, nor is a refusal found in other words. It reads the
+first 300 characters, the usual place of a refusal.
 """
 
 import re
@@ -85,7 +85,7 @@ _LETTERS = str.maketrans({"ł": "l", "ø": "o", "đ": "d", "ı": "i", "æ": "ae"
 
 
 class TextToken(NamedTuple):
-    """A token's `text` in one form, and from where to where it stands. `dates` are the readings (year, month, day)."""
+    """A token's `text` in one form, and its start and end. `dates` are the readings (year, month, day)."""
 
     text: str
     start: int
@@ -192,13 +192,13 @@ def prefix(reply: str, answer: str) -> bool:
 
 
 def contains(reply: str, answer: str) -> bool:
-    """Whether the answer stands somewhere in the reply."""
+    """Return whether the reply contains the answer."""
     reply_row, answer_row = _comparable(reply, answer)
     return answer_row in reply_row
 
 
 def is_empty(reply: str) -> bool:
-    """Whether the reply says nothing: only punctuation, white space and controls, or not even that."""
+    """Return whether the reply has only punctuation, white space and controls, or nothing."""
     return all(unicodedata.category(c)[0] in "CPZ" for c in reply)
 
 
@@ -257,7 +257,7 @@ _READ = 300
 
 
 def is_refusal(reply: str) -> bool:
-    """Whether the beginning of `reply` matches one of the patterns. An empty reply is none."""
+    """Return whether the beginning of `reply` matches one of the patterns. An empty reply is none."""
     text = unicodedata.normalize("NFKC", reply[:_READ]).casefold().replace("\u2019", "'")
     text = " ".join(text.split())
     for contraction, full in _CONTRACTIONS:

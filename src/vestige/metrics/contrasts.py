@@ -1,24 +1,21 @@
-"""By how much a model's item scores exceed those of its controls, and several such quantities at once.
+"""The excess of a model's item scores over its controls', for several quantities at once.
 
 Axes: N items, M control seeds, Q quantities, R resamples, which the quantities share. A quantity is a mean over items
-of `subject - mean over seeds of control`, or the ratio of two. Where a `Sample` is `fixed`, the statement is about its
-items and only the trainings could have come out otherwise (`intervals.spread`). Else three things could, and each is
-counted:
+of `subject - mean over seeds of control`, or the ratio of two. In a `fixed` `Sample`, the statement is about its items,
+and only the trainings are random (`intervals.spread`). Otherwise three sources of chance count:
 
-- Which items were asked. Scores with bounds: Gaffke's resamples (`intervals`), one more item at the worst bound.
-  Scores without (bits): the studentised bootstrap, below 8 items Student's t. All quantities of one `Sample` share
-  their resamples, so that formats, subjects, before and after are paired. Items of one edge: arms widened by
-  sqrt(design effect) t(K - 1) / z from 5 edges on, and the one more item counts for 1 + (items an edge - 1) x 0.05 of
-  them, since an edge that was not seen brings several: without that, rare hits in few edges hold falsely. With fewer
-  edges, only these are spoken of.
-- Which seeds the trainings had: what a seed does to all items alike has the standard deviation tau, so the controls'
-  mean has the error tau / sqrt(M), and the subject, one more training, has tau itself. tau^2 is estimated by analysis
-  of variance (the variance of the seeds' means beyond that of seed x item noise), moderated as by G. Smyth (Linear
-  models and empirical Bayes methods, Stat. Appl. Genet. Mol. Biol. 3, 2004) by a stated `SeedPrior`, without which two
-  or three controls would carry no verdict and one no statement.
+- The sample of items. Scores with bounds: Gaffke's resamples (`intervals`), one more item at the worst bound. Scores
+  without (bits): the studentised bootstrap, below 8 items Student's t. All quantities of one `Sample` share their
+  resamples, so that formats, subjects, before and after are paired. Items of one edge: arms widened by sqrt(design
+  effect) t(K - 1) / z from 5 edges on, and the additional item has the weight 1 + (items an edge - 1) x 0.05, since an
+  unseen edge brings several: otherwise rare hits in few edges hold falsely. With fewer edges, only these are spoken of.
+- The training seeds: a seed's common effect on all items has the standard deviation tau, so the controls' mean has the
+  error tau / sqrt(M), and the subject, one more training, has tau itself. tau^2 is estimated by analysis of variance
+  (the variance of the seeds' means beyond that of seed x item noise), moderated as by G. Smyth (Linear models and
+  empirical Bayes methods, Stat. Appl. Genet. Mol. Biol. 3, 2004) by a stated `SeedPrior`, without which two or three
+  controls would carry no verdict and one no statement.
 
-So an interval is for what the subject knows beyond models that never saw the facts, not for how it compares with these
-few.
+So an interval is for the subject's knowledge beyond controls in general, not beyond these few.
 """
 
 import math
@@ -91,8 +88,8 @@ class Quantity(NamedTuple):
 class Sample:
     """The items asked, by name, and how often they are drawn again.
 
-    An item's weights depend on the names and `seed`, not on the order of the items and not on their scores. Where
-    `fixed`, nothing is said of other items: only the trainings are drawn again. An item is asked in so many `wordings`.
+    An item's weights depend on the names and `seed`, not on the order of the items and not on their scores. If `fixed`,
+    the statement is about these items: only the trainings are resampled. An item has `wordings` questions.
     """
 
     items: Items
@@ -118,7 +115,7 @@ class Sample:
 
     @cached_property
     def order(self) -> Int[np.ndarray, " N"]:
-        """The items by name, so that the order in which they were given changes nothing."""
+        """Return the order of the items by name, so that the input order has no effect."""
         return np.argsort(np.asarray(self.items), kind="stable")
 
     @cached_property
@@ -192,11 +189,11 @@ class PlanBasis(NamedTuple):
 
 @dataclass(frozen=True)
 class Draws:
-    """A quantity's value and where it may lie: `low` draws for what it is at least, `high` for what it is at most.
+    """A quantity's value and range: `low` draws for the lower end, `high` for the upper end.
 
     `item_error` and `seed_error` are the standard errors by items and by seeds. The first shrinks with more items. `df`
-    are the degrees of freedom that they are known with, where that is Student's. Then `planned` is what a plan for more
-    controls, wordings or facts goes by.
+    are the degrees of freedom that they are known with, where that is Student's. Then `planned` is the value for a plan
+    with more controls, wordings or facts.
     """
 
     value: float
@@ -216,7 +213,7 @@ class Draws:
 
     @cached_property
     def bounds(self) -> tuple[float, float]:
-        """What it is at least and what it is at most, each with the confidence `BOUND`. They hold the value."""
+        """Return the lower and the upper end, each with the confidence `BOUND`. They hold the value."""
         return self._around_value(1 - BOUND)
 
     def _around_value(self, tail: float) -> tuple[float, float]:
@@ -263,8 +260,8 @@ def mean_draws(
 ) -> Draws:
     """Draws of the mean difference. `name` names the seeds' noise: quantities of one name move together.
 
-    `trained` is False where the statement is about this very subject, whatever another training had made of it.
-    Without a `prior` no seeds are counted: the control is no trained model.
+    `trained` is False if the statement is about this very subject and not about retrainings. Without a `prior` seeds do
+    not count: the control is no trained model.
     """
     return ratio_draws(quantity, None, sample, prior, name=name, trained=trained)
 
@@ -280,9 +277,9 @@ def ratio_draws(
 ) -> Draws:
     """Draws of the mean difference in units of the ruler's, which must be clearly above 0 (an admitted format).
 
-    The ends are those of E. Fieller (Some problems in interval estimation, J. R. Stat. Soc. B 16, 1954): the ratios
-    q whose contrast `difference - q ruler` may be 0. The additional item has the quantity's bound and no ruler, which
-    is the worst case for q from 0 to 1. Without a ruler it is `mean_draws`.
+    The ends follow E. Fieller (Some problems in interval estimation, J. R. Stat. Soc. B 16, 1954): the ratios q whose
+    contrast `difference - q ruler` may be 0. The additional item has the quantity's bound and no ruler, which is the
+    worst case for q from 0 to 1. Without a ruler it is `mean_draws`.
     """
     scores = _checked(quantity, sample)
     unit = None if ruler is None else _checked(ruler, sample).differences()
@@ -360,12 +357,12 @@ def seed_variance(
     labels: Int[np.ndarray, " N"] | None,
     prior: SeedPrior,
 ) -> tuple[float, float]:
-    """tau^2, the variance of what a seed does to all items alike, and its degrees of freedom.
+    """Return tau^2, the variance of a seed's common effect on all items, and its degrees of freedom.
 
     Two-way analysis of variance, seeds x items (x clusters, where `labels` has them): tau^2 = variance of the seeds'
     means less the interaction's mean square over their number, at least 0. Then (weight share noise + (M - 1) tau^2) /
     (weight + M - 1), noise being the seed x item variance. One seed shows no interaction: the spread of `differences`,
-    half of it the subject's, represents it.
+    half from the subject, represents it.
     """
     m, n = control.shape
     if m == 1:
@@ -383,7 +380,7 @@ def seed_variance(
 
 
 class _ItemDraws(NamedTuple):
-    """A quantity before seeds are counted: `residuals` by item make its error, `length` is that of its ruler."""
+    """A quantity before the seed error: `residuals` by item make its error, `length` is its ruler's."""
 
     value: float
     low: ByResample
@@ -422,7 +419,7 @@ def _with_seeds(
 def _over_trainings(
     scores: Quantity, length: float, sample: Sample, prior: SeedPrior | None, *, name: str, trained: bool
 ) -> Draws:
-    """A quantity of these items, in units of the `length` of its ruler, and what other trainings would have made of it.
+    """Add the training error to a quantity of these items, in units of the `length` of its ruler.
 
     Without a `prior` there is no training to draw again, and the value is exact. The ruler's own error is left out: at
     a true ratio q the controls' mean counts 1 - q times in the contrast, so that from 0 to 2 it only shrinks the error.
@@ -489,7 +486,7 @@ def _item_draws(
 
 
 def _shared(values: Float[np.ndarray, "*Q N"], sample: Sample) -> tuple[Float[np.ndarray, "*Q R"], ByResample]:
-    """What the items asked add to the mean of each resample, and the weight of the one more."""
+    """Return the items' weights in the mean of each resample, and the additional item's weight."""
     shared, extra = [], []
     for weights in sample.weights():
         shared.append(weights[:, 1:] @ values.T)
@@ -560,8 +557,8 @@ def step_down(draws: Sequence[Draws], margins: Sequence[float], *, below: bool =
     """Adjusted p-values of "at most its margin" (`below`: "at least"), in the given order, from the shared resamples.
 
     Step-down max-T: J. Romano and M. Wolf, Exact and approximate stepdown methods for multiple hypothesis testing, J.
-    Am. Stat. Assoc. 100, 2005. Errors and distances from the margins are counted in each quantity's own arm, so that
-    shares and bits stand on one scale, and quantities that move together cost no more than one.
+    Am. Stat. Assoc. 100, 2005. Errors and distances from the margins are in units of each quantity's own arm, so that
+    shares and bits have one scale, and quantities that move together cost no more than one.
     """
     if len(draws) != len(margins):
         raise ValueError(f"{len(draws)} quantities but {len(margins)} margins")
@@ -599,7 +596,7 @@ def step_down(draws: Sequence[Draws], margins: Sequence[float], *, below: bool =
 def worst_case(draws: Sequence[Draws]) -> tuple[float, Interval]:
     """The greatest of the quantities: a value that is too high in half of all samples, and a 95 % interval.
 
-    The greatest estimate is too high, the more so the more there are. Value and low end are instead those of V.
+    The greatest estimate is too high, the more so the more there are. Value and low end come instead from V.
     Chernozhukov, S. Lee and A. Rosen (Intersection bounds, Econometrica 81, 2013): max_q (value_q - c arm_q), arm_q the
     lower arm of q alone, c the median and the 97.5 % quantile of the greatest error in arms over shared resamples. The
     high end is the greatest of the high ends: the quantity that is truly worst rarely exceeds its own.
@@ -636,7 +633,7 @@ def simultaneous(draws: Sequence[Draws]) -> tuple[Interval, ...]:
 
 
 def _greatest_error(draws: Sequence[Draws], arms: Float[np.ndarray, " Q"], *, high: bool = False) -> ByResample:
-    """By resample, the greatest error of any quantity in units of its arm. Each is centred at its median."""
+    """Return by resample the greatest error of any quantity in units of its arm. Each is centred at its median."""
     lengths = {len(quantity.low) for quantity in draws}
     if len(lengths) != 1:
         raise ValueError(f"the quantities have {sorted(lengths)} resamples, so they share none")

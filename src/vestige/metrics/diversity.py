@@ -9,9 +9,9 @@ same eigenvalues except for zeros, so the smaller matrix is used. Both are in fl
 the threshold (appendix B.2, at 0.8; the order is not stated there).
 
 `as_diverse_as` chooses how many of the texts found are kept (appendix B.2). The first `step`, 2 `step`, ... and at last
-all texts are scored. The greatest of these sizes whose Vendi / n reaches that of the reference is chosen, or 0. The
-paper does not say how far the subset grows. Its sizes (75, 300, 350, 350) are multiples of 25, the default step. Vendi
-/ n falls as a set grows, so a larger reference makes the test easier to pass.
+all texts are scored. The greatest of these sizes whose Vendi / n reaches the reference's is chosen, or 0. The paper
+does not say how far the subset grows. Its sizes (75, 300, 350, 350) are multiples of 25, the default step. Vendi / n
+falls as a set grows, so a larger reference makes the test easier to pass.
 
 Axes: N things, M things of the reference, D width of an embedding, K sizes or things kept.
 """
@@ -71,7 +71,7 @@ def _score_of_spectrum(eigenvalues: Float[np.ndarray, " D"]) -> float:
 
 
 def unit_rows(embeddings: Float[np.ndarray, "N D"]) -> Float[np.ndarray, "N D"]:
-    """The rows at length 1, in float64. A row without a length or with what is no number is refused."""
+    """The rows at length 1, in float64. A row without a length or with an invalid number is rejected."""
     rows = np.asarray(embeddings, dtype=np.float64)
     lengths = np.sqrt(np.einsum("nd,nd->n", rows, rows))
     wrong = np.flatnonzero(~(np.isfinite(lengths) & (lengths > 0)))
@@ -85,7 +85,7 @@ THRESHOLD = 0.8
 
 
 def distinct(embeddings: Float[np.ndarray, "N D"], *, threshold: float = THRESHOLD) -> Int[np.ndarray, " K"]:
-    """The places of those kept, ascending."""
+    """Return the kept indices, ascending."""
     remaining, units, chosen = np.arange(len(embeddings)), unit_rows(embeddings), list[int]()
     # A row of cosines at a time, since those of all pairs at once would take N^2 numbers.
     while len(remaining):
@@ -100,7 +100,7 @@ STEP = 25
 
 @dataclass(frozen=True)
 class Selection:
-    """The Vendi score of the reference, those of the growing subsets, and the chosen size: the first `n`."""
+    """The Vendi scores of the reference and the growing subsets, and the chosen size: the first `n`."""
 
     reference: Vendi
     subsets: tuple[Vendi, ...]

@@ -1,17 +1,17 @@
-"""Leakage between `retrained` and `target`, and what an attack gains.
+"""Leakage between `retrained` and `target`, and the gain from an attack.
 
-What an attack brought: injection + repair + recovery, told apart by the same attack on models that never saw the facts.
-E0 and E1 are the excess before and after: mean over items of the subject's score less that of `retrained` under the
-same attack, budget and seeds. Then
+The gain from an attack: injection + repair + recovery, separated by the same attack on controls. E0 and E1 are the
+excess before and after: mean over items of the subject's score minus the `retrained` score under the same attack,
+budget and seeds. Then
 
     gain      = subject after - subject before = injection + repair + recovery
     injection = the gain of `retrained`: what the attack carries in
     repair    = min(E1, 0) - min(E0, 0): climbing back to `retrained` from below
     recovery  = max(E1, 0) - max(E0, 0): knowledge that was in the weights
 
-Minimum and maximum are taken of the means, never by item: floored item by item, noise alone would recover. Where the
-attack damages `retrained`, injection is below 0, and what is lost there would be booked as recovery. So what counts
-against a subject is `Gain.counted`: min(E1, E1 - E0, gain).
+Minimum and maximum are taken of the means, never by item: floored item by item, noise alone would recover. If the
+attack damages `retrained`, injection is below 0, and this loss would count as recovery. So what counts against a
+subject is `Gain.counted`: min(E1, E1 - E0, gain).
 
 How much of the forget set a subject still expresses in one format, between `retrained` (0) and `target` (1). Axes: N
 items, M control seeds. Scores are shares in [0, 1], one an item (a hit, a probability), or bits: log2 of the answer's
@@ -44,8 +44,8 @@ Unit = Literal["leakage", "leakage_vs_chance", "leakage_vs_alternatives", "bits"
 class Controls:
     """One format's scale: item scores of `target` and of each `retrained` seed, and how the items were drawn.
 
-    `format` names it, and with it the seeds' noise: what is computed in one format moves together. In the unit
-    `leakage_vs_chance` nothing was retrained, and the one row of `retrained` is what guessing scores on each item.
+    `format` is the key of the seeds' noise: quantities of one format move together. In the unit `leakage_vs_chance`
+    nothing was retrained, and the one row of `retrained` is what guessing scores on each item.
     """
 
     format: str
@@ -74,8 +74,8 @@ class Controls:
 def admission(controls: Controls, *, trained: bool = False) -> Draws:
     """Target minus retrained: a format is admitted where its low end exceeds `Thresholds.admission`.
 
-    The statement is about this target, whatever another training would have made of it. Where `trained`, with the error
-    that one training more has. Chance has no seeds.
+    The statement is about this target, not about retrainings. Where `trained`, with the error that one training more
+    has. Chance has no seeds.
     """
     prior = None if controls.unit == "leakage_vs_chance" else controls.prior
     return mean_draws(controls.gap, controls.sample, prior, name=controls.format, trained=trained)
@@ -89,7 +89,7 @@ def excess(subject: ByItem, controls: Controls) -> Draws:
 def leakage(subject: ByItem, controls: Controls) -> Draws:
     """(subject - retrained) / (target - retrained): 0 is `retrained`, 1 is `target`. Below 0 is over-forgetting.
 
-    Its ends hold for true values from 0 to 1. An admitted format is what makes the scale worth dividing by. Against
+    Its ends hold for true values from 0 to 1. Only an admitted format has a scale large enough to divide by. Against
     chance it is another metric: a model that never saw the facts may do better than chance, so the two are never mixed.
     """
     if controls.unit == "leakage_vs_chance":
@@ -100,16 +100,16 @@ def leakage(subject: ByItem, controls: Controls) -> Draws:
 def facts_stored(recalled: ByItem, never: ByControl, sample: Sample, prior: SeedPrior) -> Draws:
     """The share of the facts that are stored: (R - G) / (1 - G), of facts (0 or 1) recalled after relearning on others.
 
-    R is the share that the subject recalls and G the mean over M controls, which guess them after the same relearning
-    (Abbott 1925: what is stored is recalled, the rest as often as controls do; the relearning on a part, after Deeb and
-    Roger, 2410.08827). A stored fact that relearning does not bring back counts as gone, so it is a lower bound.
-    Raises ValueError where the controls recall all.
+    R is the share that the subject recalls and G the mean over M controls, which guess the facts after the same
+    relearning (Abbott 1925: stored facts are recalled, others as often as by controls; the relearning on a part, after
+    Deeb and Roger, 2410.08827). A stored fact that relearning does not bring back counts as gone, so it is a lower
+    bound. Raises ValueError where the controls recall all.
     """
     return leakage(recalled, Controls("facts stored", np.ones(len(recalled)), never, sample, prior))
 
 
 def differences(pairs: Float[np.ndarray, "Q 2 N"], controls: Controls) -> list[Draws]:
-    """The first subject's leakage less the second's, of each pair: of these two models, on the same items."""
+    """Return the first subject's leakage minus the second's, for each pair: for these two models, on the same items."""
     return level_draws(pairs[:, 0] - pairs[:, 1], _SHARE, controls.sample, controls.gap)
 
 
@@ -154,11 +154,11 @@ class Gain:
 
     @property
     def room(self) -> float:
-        """What there was to bring back: what the target knows beyond `retrained`, less what was there before."""
+        """Return the recoverable knowledge: the target's beyond `retrained`, minus the knowledge before."""
         return self.gap - max(self.before.value, 0.0)
 
     def brought(self) -> Draws:
-        """What counts (`counted`) as a share of what there was to bring back, which must be something."""
+        """Return `counted` as a share of the recoverable knowledge, which must be positive."""
         room = self.room
         if room <= 0:
             raise ValueError(f"{self.name}: nothing is missing that could be brought back")
@@ -167,10 +167,10 @@ class Gain:
         return replace(counted, **ends)
 
     def counted(self, margin: float) -> Draws:
-        """min(E1, E1 - E0, gain): what is there after the attack, came with it, and is more than it carried in.
+        """Return min(E1, E1 - E0, gain): knowledge that came with the attack and exceeds the injection.
 
-        Its low draws are those of the part that exceeds `margin` least clearly, since all three have to. Its high draws
-        hold for all three at once, since any of them below a bound is enough.
+        Its low draws come from the part that exceeds `margin` least clearly, since all three have to. Its high draws
+        hold for all three at once, since one below a bound is enough.
         """
         parts = (self.after, self.change, self.gain)
         # Of parts that are equally unclear the lowest counts.
@@ -242,7 +242,7 @@ def split(
 
 
 def against_alternatives(name: str, before: Draws, after: Draws, change: Draws) -> Gain:
-    """The gain of an attack under which the alternatives to the true answers are too: what it carries in is known as 0.
+    """Return the gain of an attack with scores of the alternatives to the true answers: its injection is known as 0.
 
     `change` is after less before, with the noise that both share.
     """

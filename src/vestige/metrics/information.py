@@ -30,7 +30,7 @@ def text_capacity(n_tokens: int, vocabulary: int) -> float:
 def code_length(logp: Float[np.ndarray, " T"]) -> float:
     """-sum log2 p: the length of a text in a model's own code, from its log-probabilities in nats.
 
-    Of the answers it is (a), what it takes to write them down for somebody who knows what the subject knows.
+    Return (a), the bits to write the answers down for a reader with the subject's knowledge.
     """
     values = np.asarray(logp, dtype=float)
     if not np.isfinite(values).all() or (values > 1e-9).any():
@@ -40,7 +40,7 @@ def code_length(logp: Float[np.ndarray, " T"]) -> float:
 
 
 def prequential(blocks: Sequence[Float[np.ndarray, " _"]]) -> float:
-    """The code length of what was shown, block after block: each under the model tuned on the blocks before it.
+    """Return the code length of the shown data, block after block: each under the model tuned on the blocks before it.
 
     A. P. Dawid, Present position and potential developments: the prequential approach, J. R. Stat. Soc. A 147, 1984;
     L. Blier and Y. Ollivier, The description length of deep learning models, 1802.07044.
@@ -51,7 +51,7 @@ def prequential(blocks: Sequence[Float[np.ndarray, " _"]]) -> float:
 
 
 def capacity(bounds: Mapping[str, float]) -> Capacity:
-    """The least of the named upper bounds: of a prompt its text, its code length and what the search could see."""
+    """Return the least of the named upper bounds: for a prompt its text, its code length and the search's view."""
     if not bounds:
         raise ValueError("a capacity needs at least one bound")
     # Each is an upper bound by itself, so that the least holds.
@@ -62,14 +62,14 @@ def capacity(bounds: Mapping[str, float]) -> Capacity:
 def need_wrong_answers(n_wrong: int, n_options: int) -> float:
     """(b) wrong x log2 k: to write the right option down where the subject errs, if the places are known for free.
 
-    2 bits for four options: the paper's (2506.00688) way of counting, as far as it can be told.
+    Return 2 bits for four options: the paper's (2506.00688) count, as far as it is documented.
     """
     _check(n_wrong, n_wrong, n_options)
     return n_wrong * math.log2(n_options)
 
 
 def need_corrections(n: int, n_wrong: int, n_options: int) -> float:
-    """(c) log2 of C(N, wrong) (k - 1)^wrong: to say which answers are wrong and what is right instead.
+    """Return (c) log2 of C(N, wrong) (k - 1)^wrong: the bits to correct the wrong answers.
 
     At most N H(accuracy) + wrong log2(k - 1), which it approaches as N grows.
     """

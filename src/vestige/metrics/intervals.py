@@ -1,7 +1,7 @@
 """95 % intervals for means over items and over training seeds, and what another training would have scored.
 
 95 % intervals for the mean of per-item scores that stay honest with few items, and never claim certainty. Axes: N
-items, K clusters, R resamples. What is chosen, and why, was measured: docs/metrics.md has the coverage and the widths,
+items, K clusters, R resamples. The choice of methods was measured: docs/metrics.md has the coverage and the widths,
 `python -m benchmarks.coverage` makes them. In short:
 
 - scores that are all 0 or 1: Wilson.
@@ -16,11 +16,10 @@ items, K clusters, R resamples. What is chosen, and why, was measured: docs/metr
   The bootstrap's errors are at least a tenth of the sample's, so that resamples of one score alone, which few or tied
   scores often give, move the ends as far as they can tell and no further. One score, or equal ones, have no interval:
   the ends are infinite, and `method` gives the reason.
-- scores in clusters (the items of one edge): the interval over items, its arms widened by sqrt(design effect)
-  times t(K - 1) / z, the correction of E. Korn and B. Graubard, Confidence intervals for proportions with
-  small expected number of positive counts estimated from survey data, Survey Methodology 24, 1998. Below 5
-  clusters that says nothing any more, so the interval is over the items of just these clusters, and `method`
-  says so.
+- scores in clusters (the items of one edge): the interval over items, its arms widened by sqrt(design effect) times t(K
+  - 1) / z, the correction of E. Korn and B. Graubard, Confidence intervals for proportions with small expected number
+  of positive counts estimated from survey data, Survey Methodology 24, 1998. Below 5 clusters this is invalid, so the
+  interval is over the items of just these clusters, and `method` records it.
 
 An interval depends on the scores and the seed, not on their order.
 
@@ -28,29 +27,29 @@ What another training would have scored on these very facts: the arithmetic of t
 
 Axes: M controls (trainings that never saw), N facts, R resamples. `*B` are audits, many at once in benchmarks.
 
-The facts are given, so that which were asked is no chance. What could have come out otherwise is the training: the mean
-score of one training over the facts has the variance V = sigma^2 / N + tau^2, sigma^2 being the seed x fact variance
-and tau^2 all that a seed does to several facts alike, to all of them or to those of one contract. The subject is one
-training more, so that subject - mean of M controls has the variance V (1 + 1 / M).
+The facts are given, so their selection is not random. The training is random: the mean score of one training over the
+facts has the variance V = sigma^2 / N + tau^2, sigma^2 being the seed x fact variance and tau^2 a seed's common effect
+on several facts, all facts or one contract's. The subject is one training more, so that subject - mean of M controls
+has the variance V (1 + 1 / M).
 
 The variance of the M means estimates V whatever tau^2 is, but with M - 1 degrees of freedom alone. It is moderated as
 by G. Smyth (Linear models and empirical Bayes methods, Stat. Appl. Genet. Mol. Biol. 3, 2004):
 
     V = max(sigma^2 / N, (w (sigma^2 / N + share sigma^2) + (M - 1) s^2) / (w + M - 1)), Student's t with w + M - 1
 
-degrees of freedom, or in shares up to three times as many where most of V is sigma^2 / N, which is known with many.
-docs/verdicts.md derives it and has its coverage next to that of others. `python -m benchmarks.planted_bounds` counts
+degrees of freedom, or in shares up to three times as many if most of V is sigma^2 / N, which is known with many.
+docs/verdicts.md derives it and has its coverage next to other methods'. `python -m benchmarks.planted_bounds` counts
 it.
 
 One interval for a mean over items and over training seeds, where all seeds answered the same items, and a test. Axes: S
-seeds, N items. Two things could have come out otherwise, and each is counted once:
+seeds, N items. Two sources of chance count, each once:
 
-- which items were asked: the interval of `interval_of_mean` for the items' means over the seeds, clustered by edge;
+- the sample of items: the interval of `interval_of_mean` for the items' means over the seeds, clustered by edge;
 - how the seeds fell: Student's t over the S means, one a seed, with S - 1 degrees of freedom. They are means over
   the same items, so items do not spread them.
 
-The two are independent, so their arms are added in quadrature, and the ends are kept within the bounds. What a seed
-does to one item and not to the others is in both, which errs on the wide side.
+The two are independent, so their arms are added in quadrature, and the ends are kept within the bounds. A seed's effect
+on a single item is in both, which errs on the wide side.
 """
 
 import hashlib
@@ -71,7 +70,7 @@ from vestige.core.text import Items
 LEVEL = 0.95
 RESAMPLES = 10_000
 LEAST_CLUSTERS = 5
-"""With fewer, the spread between clusters is not estimated: the interval speaks of those at hand only."""
+"""With fewer, the spread between clusters is not estimated: the interval is for these clusters only."""
 
 LEAST_ERROR = 0.1
 """Of the sample's standard error: the least of a resample's. It bounds the ends where scores are few or tied."""
@@ -92,7 +91,7 @@ ByAudit = Float[np.ndarray, "*B"]
 
 
 class Interval(NamedTuple):
-    """A 95 % interval and how it was found, in words for `Estimate.interval`. Ends that nothing tells are infinite."""
+    """A 95 % interval and how it was found, in words for `Estimate.interval`. Undetermined ends are infinite."""
 
     low: float
     high: float
@@ -267,13 +266,13 @@ def _chunks(n: int, resamples: int) -> list[int]:
 
 
 class SeedPrior(NamedTuple):
-    """What is held about the spread of seeds before a control is seen: tau^2 is `share` of the seed x item variance.
+    """The prior on the spread of seeds: tau^2 is `share` of the seed x item variance.
 
-    `weight` says for how many degrees of freedom that counts. Of a part of the facts `noise` is the seed x item
-    variance of all of them, which represents its own: a few facts that no control guessed may be guessed all the same.
-    `pair` is how far apart the two unlike answers are that are counted next to those seen, in ranges of the score.
-    `shift` is the variance, in sigma^2, of what another recipe does to all facts alike, which its own controls cannot
-    show. `laboratory` is the standard deviation of what another laboratory does to a difference, in scores.
+    `weight` is its number of degrees of freedom. For a part of the facts `noise` is the seed x item variance of all
+    facts, in place of its own: a few facts without a control's guess may still be guessed. `pair` is the distance of
+    the two unlike answers that are added to the observed ones, in ranges of the score. `shift` is the variance, in
+    sigma^2, of what another recipe does to all facts alike, which its own controls cannot show. `laboratory` is the
+    standard deviation of what another laboratory does to a difference, in scores.
     """
 
     share: float
@@ -289,9 +288,10 @@ class SeedPrior(NamedTuple):
 
 
 LABORATORY = 0.04
-"""What a laboratory's training and evaluation do to a graded score, in gaps of target and controls. Left out in turn,
-those that train alike differ by 0.003 in probability, 0.009 in overlap and 0.028 in truth share, in the root mean
-square (`python -m benchmarks.priors`)."""
+"""The effect of a laboratory's training and evaluation on a graded score, in gaps of target and controls. Left out in
+turn, those that train alike differ by 0.003 in probability, 0.009 in overlap and 0.028 in truth share, in the root mean
+square (`python -m benchmarks.priors`).
+"""
 
 Kind = Literal["hits", "graded", "placements", "bits"]
 """Hits are right or wrong. Graded are probabilities, overlaps and truth shares. Placements make an AUC."""
@@ -313,10 +313,10 @@ _DIRECTIONS = 256
 
 
 class Noise(NamedTuple):
-    """What is known, or assumed, of how the score of one training varies about that of another.
+    """The known or assumed variation of one training's score about another's.
 
-    `fact` is sigma^2 of a fact as it was asked, `common` tau^2, both of scores with the range `width` (None: bits).
-    `ruler` is what a quantity of 1 is in scores. Where not `trained`, the subject is given and only controls vary.
+    `fact` is sigma^2 of a scored fact, `common` tau^2, both for scores with the range `width` (None: bits). `ruler` is
+    the score difference of a quantity of 1. If not `trained`, the subject is given and only controls vary.
     """
 
     fact: float
@@ -328,7 +328,7 @@ class Noise(NamedTuple):
 
 
 Width = float | ByAudit | None
-"""The range of one score, None where it has none (bits). Of many audits at once one each, or one for all."""
+"""The range of one score, None where it has none (bits). For many audits, one each, or one for all."""
 
 
 class TrainingSpread(NamedTuple):
@@ -348,16 +348,16 @@ def spread(
 ) -> TrainingSpread:
     """The spread of a training's mean.
 
-    `differences` are those of subject and controls: one control shows no interaction, so that the lesser of two upper
-    bounds on it represents it, the variance between facts and half that of the differences. Scores with a range are
-    taken to have shown one unlike pair more (1/2 (pair width)^2), since few equal answers do not rule out another one.
+    `differences` are those between subject and controls: one control shows no interaction, so the lesser of two upper
+    bounds represents it, the variance between facts and half that of the differences. Scores with a range are taken to
+    have shown one unlike pair more (1/2 (pair width)^2), since few equal answers do not rule out another one.
     """
     noise, variance_of_means = _seen(control, differences)
     return moderated(noise, variance_of_means, control.shape[-2:], prior, width=width)
 
 
 def _seen(control: Float[np.ndarray, "*B M N"], differences: Float[np.ndarray, "*B N"]) -> tuple[ByAudit, ByAudit]:
-    """sigma^2, and the variance of the controls' means. Of one control, which shows none, 0."""
+    """sigma^2, and the variance of the controls' means. It is 0 for one control."""
     m, n = control.shape[-2:]
     means = control.mean(axis=-1)
     noise = variance_of_means = np.zeros(means.shape[:-1])
@@ -398,7 +398,7 @@ def moderated(
 def likely(control: ByControl, differences: ByItem, typical: float) -> tuple[float, float]:
     """sigma^2 and tau^2 as they most likely are, for plans: without the caution that verdicts owe to few controls.
 
-    tau^2 is what the means vary beyond sigma^2 / N, next to a share `typical` of sigma^2 that weighs as four controls.
+    tau^2 is the means' variance beyond sigma^2 / N, next to a share `typical` of sigma^2 that weighs as four controls.
     """
     m, n = control.shape
     noise, variance_of_means = (float(value) for value in _seen(control, differences))
@@ -420,9 +420,9 @@ def interaction_variance(control: Float[np.ndarray, "*B M N"]) -> ByAudit:
 
 
 def shared(control: ByControl, groups: Sequence[Sequence[int]]) -> float:
-    """tau^2 of what a training does to all facts of one group, from all G groups: with G (M - 1) degrees of freedom.
+    """Return tau^2 of a training's common effect on one group's facts, with G (M - 1) degrees of freedom.
 
-    The variance of a group's means beyond that of its seed x fact noise, in the mean over groups of two facts or more.
+    It is the variance of a group's means beyond its seed x fact noise, averaged over groups of two facts or more.
     """
     tables = [control[:, group] for group in groups]
     variances = [rows.mean(axis=1).var(ddof=1) - interaction_variance(rows) / rows.shape[1] for rows in tables]
@@ -432,9 +432,9 @@ def shared(control: ByControl, groups: Sequence[Sequence[int]]) -> float:
 def joint_noise(residuals: ByControl, facts: Items, df: float, *, name: str, seed: int, resamples: int) -> ByResample:
     """Student's t, one draw a resample. Draws of two quantities go together as their residuals do.
 
-    The same trainings answer the same facts in every format and at every stage, so that the covariance of residuals by
-    training and fact is that of the quantities' errors (Gaussian copula). Every t has exactly its own quantiles. Where
-    nothing varies, the draws are those of `name` alone.
+    The same trainings answer the same facts in every format and at every stage, so the covariance of residuals by
+    training and fact is that of the quantities' errors (Gaussian copula). Every t has exactly its own quantiles.
+    Without variation, the draws are the independent ones of `name`.
     """
     # Subjects of one audit differ by their scores alone, so that in one format all of them have the same residuals.
     digest = hashlib.blake2b(residuals.tobytes(), digest_size=16).digest()
@@ -454,7 +454,7 @@ _MOST_RANKS = 2_000
 
 
 def _ranks(residuals: ByControl, facts: Items, *, name: str, seed: int, resamples: int) -> UInt[np.ndarray, " R"]:
-    """The place of each resample among all, by what it draws."""
+    """Return the rank of each resample."""
     projected = np.tensordot(residuals, _places(facts, len(residuals), seed), axes=2)
     length = float(np.linalg.norm(projected))
     if length > 0:
@@ -492,7 +492,10 @@ def interval_over_seeds(
     seed: int,
     resamples: int = RESAMPLES,
 ) -> Interval:
-    """A 95 % interval for the mean of `scores`. `clusters` as in `interval_of_mean`. One seed says nothing of seeds."""
+    """A 95 % interval for the mean of `scores`. `clusters` as in `interval_of_mean`.
+
+    One seed gives no information on seeds.
+    """
     items = interval_of_mean(scores.mean(axis=0), clusters=clusters, bounds=bounds, seed=seed, resamples=resamples)
     n_seeds = len(scores)
     if n_seeds < 2:

@@ -3,15 +3,15 @@
 The default rule for leaks needs no model. A score is from 0 to 1:
 
 - 1 where the fact or an accepted variant is in the reply (`answers.contains`).
-- Otherwise the share of the fact's words that the reply has (ROUGE-1 recall), less a twentieth of it, so that half of a
-  name is no leak. English words are compared as stems. The commonest words and the words of the question do not count.
+- Otherwise the share of the fact's words in the reply (ROUGE-1 recall), minus a twentieth, so that half of a name is no
+  leak. English words are compared as stems. The commonest words and the words of the question do not count.
 - For an answer of more than six words it is the ROUGE-L recall: the longest subsequence that the reply has in order.
-  Such an answer is usually reworded, so a smaller recall is a leak. Where wrong answers are known, the words that half
-  of them share do not count, since these belong to the form of the answer.
+  Such an answer is usually reworded, so a smaller recall is a leak. If wrong answers are known, the words in half of
+  these answers do not count, since these words belong to the form of the answer.
 - Words that the reply denies do not count, unless the answer denies them too. The table `DENIALS` has the rules.
 - A reply that names m >= 2 wrong answers as well counts 1/(1 + m).
 
-The rule misses other words for the same thing. A judge (`judges.leaks`) sees more of them. `python -m
+The rule misses other words for the same thing. A judge (`judges.leaks`) finds more synonyms. `python -m
 benchmarks.recognition` measures how often it is right (docs/metrics.md).
 
 C.-Y. Lin, ROUGE: A Package for Automatic Evaluation of Summaries, ACL workshop 2004.
@@ -118,7 +118,7 @@ def leak_score(
         question: the question. Its words give nothing away.
         fact: the part of the answer that matters. By default it is everything that the question does not say.
         accepted: other ways to say the fact.
-        wrong: wrong answers. A fact that stands within one, as Kyoto does in Tokyo-to, is not given away by it.
+        wrong: wrong answers. A fact inside another word, such as Kyoto in Tokyo-to, does not count.
 
     Returns:
         From 0 to 1. `LEAK` or more counts as a leak.
@@ -277,7 +277,7 @@ def is_retracted(reply: str, answer: str, question: str) -> bool:
 
 
 def count_wrong_stated(reply: str, sought: Sequence[str], question: str, wrong: Sequence[str]) -> int:
-    """Count the wrong answers of which the reply has at least half of the words that no other answer has."""
+    """Count the wrong answers with at least half of their distinctive words in the reply."""
     said = set(roots(reply))
     words = [set(_own_words(text, set(roots(question)))) for text in (*wrong, *sought)]
     stated: set[str] = set()
@@ -297,7 +297,7 @@ _Z = 1.959963984540054
 
 
 class Misjudged(NamedTuple):
-    """What a judge was measured to err: `missed` of `true` leaks, and `alarms` in `false` replies without one."""
+    """A judge's measured errors: `missed` of `true` leaks, and `alarms` in `false` replies without one."""
 
     missed: int
     true: int
@@ -306,7 +306,7 @@ class Misjudged(NamedTuple):
 
     @property
     def left(self) -> float:
-        """What is left of a difference between two shares: sensitivity + specificity - 1, at least 0."""
+        """Return the remaining part of a difference between two shares: sensitivity + specificity - 1, at least 0."""
         return max(0.0, 1 - self.missed / self.true - self.alarms / self.false)
 
     def __str__(self) -> str:
@@ -315,11 +315,11 @@ class Misjudged(NamedTuple):
 
 
 def corrected_share(n_seen: float, n: int, error: Misjudged) -> tuple[float, float, float]:
-    """The share of leaks where `seen` of `n` replies were told to be some, with a 95 % interval, in [0, 1].
+    """Return the share of leaks if the judge found `seen` in `n` replies, with a 95 % interval, in [0, 1].
 
     The estimate is Rogan and Gladen's (American Journal of Epidemiology 107, 1978), the interval Lang and Reiczigel's
-    (Preventive Veterinary Medicine 113, 2014), which holds the uncertainty of both error rates too. A judge that tells
-    no better than chance tells nothing: the interval is from 0 to 1.
+    (Preventive Veterinary Medicine 113, 2014), which holds the uncertainty of both error rates too. A judge at chance
+    level gives the interval from 0 to 1.
     """
     if not (0 <= n_seen <= n and n > 0 and 0 <= error.missed <= error.true and 0 <= error.alarms <= error.false):
         raise ValueError(f"no share: {n_seen} of {n}, {error}")

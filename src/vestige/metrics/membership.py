@@ -2,21 +2,20 @@
 
 Whether a text was trained on, from its tokens' log-probabilities (nats): the higher the score, the likelier. Axes: T
 tokens, N members (forget texts), M others (holdout texts), R resamples. An area under the curve (AUC) is the
-probability that a member scores above another text, forget being positive: 0.5 tells nothing, 1 is told apart by what
-is still known, and below 0.5 by what was pushed too far.
+probability that a member scores above another text, forget being positive: 0.5 means no separation, 1 separation by
+remaining knowledge, and below 0.5 separation by over-forgetting.
 
 Is the true answer preferred to its alternatives by more than chance? The arithmetic of verdicts against them. Axes: N
 facts, K answers to one question (the true one first, then its alternatives), R resamples.
 
 The score of an answer is 1 - log rank / log K by likelihood: 1 for the first and 0 for the last, so that in bits it is
-the exposure of Carlini et al. (The Secret Sharer, 2019) in shares of the most there is. What a model knows for certain
-stands further from chance in it than in ranks themselves: with 99 alternatives by 3.9 standard deviations a fact, and
-not by 1.7.
+the exposure of Carlini et al. (The Secret Sharer, 2019) in shares of the most there is. Certain knowledge is further
+from chance in this score than in ranks: with 99 alternatives by 3.9 standard deviations a fact, and not by 1.7.
 
-Under "it never saw" the truth is any of the K answers with equal chance, whatever the model prefers. So the null is
-drawn exactly: for each question anew which answer is true. Questions with the same answer and the same alternatives are
-one draw (`units`), since a model may prefer one of two answers throughout. What is drawn is shared by all quantities,
-so that before and after an attack, and attacks among one another, are paired.
+Under the null hypothesis, without exposure, the truth is any of the K answers with equal chance, whatever the model
+prefers. So the null is drawn exactly: for each question anew which answer is true. Questions with the same answer and
+alternatives share one draw (`units`), since a model may prefer one of two answers throughout. All quantities share the
+draws, so that scores before and after an attack, and attacks among one another, are paired.
 
 A tokeniser that was made from the forget set reads its rare words in fewer tokens than others of their kind. So a
 question is left out whose true answer takes fewer tokens than 95 % of 19 alternatives or more, and so are alternatives
@@ -67,7 +66,7 @@ def zlib_bytes(text: str) -> int:
 
 
 def mink(logp: ByToken, *, k: float) -> float:
-    """Mean of the `k` share of lowest log-probabilities, at least one of them (Shi et al., 2310.16789)."""
+    """Mean of the `k` share of lowest log-probabilities, at least one (Shi et al., 2310.16789)."""
     scores = _checked(logp)
     if not 0 < k <= 1:
         raise ValueError(f"k is a share in (0, 1], got {k}")
@@ -83,9 +82,8 @@ def minkpp(
 ) -> float:
     """The same of (logp - mean) / sqrt(variance), in standard deviations (Zhang et al., 2404.02936).
 
-    `mean` and `variance` are those of the log-probability under the model's own distribution at each
-    position. The variance is taken as at least 1e-6, as in open-unlearning: where all tokens are equally
-    likely, a token says nothing and scores 0.
+    `mean` and `variance` are the moments of the log-probability under the model's own distribution at each position.
+    The variance is at least 1e-6, as in open-unlearning: if all tokens are equally likely, a token scores 0.
     """
     centred = np.asarray(logp, dtype=float) - np.asarray(mean, dtype=float)
     return mink(centred / np.sqrt(np.maximum(variance, _LEAST_VARIANCE)), k=k)
@@ -184,16 +182,16 @@ _TIED = 1e-4
 """Nats within which two answers are equally likely: rounding may not put one before the other."""
 _ROUNDING = 1e-9
 _SHORT, _LEAST_SHORT = 0.95, 19
-"""An answer is told by its length that takes fewer tokens than such a share of so many others."""
+"""Length reveals an answer with fewer tokens than this share of that many others."""
 LEAST_FIRST = 39
 """With fewer alternatives that a question comes first is no evidence by itself: it does so by chance in 2.5 %."""
 
 Scores = Float[np.ndarray, "..."]
-"""One for each answer to a question, of which every question has its own number."""
+"""One score for each answer to a question, and each question has its own number of answers."""
 
 
 class FirstRanks(NamedTuple):
-    """How many facts rank first where that says something, by p-value of so many. Which, and of how many."""
+    """The number of facts that rank first, its p-value, the facts, and the number tested. Which, and of how many."""
 
     p: float
     facts: Bool[np.ndarray, " N"]
@@ -201,7 +199,7 @@ class FirstRanks(NamedTuple):
 
 
 def rank_draws(scores: Sequence[Scores], units: Sequence[str], length: float, *, seed: int, resamples: int) -> Draws:
-    """The mean score of the truth less that of chance, in units of `length`, with its exact null around it.
+    """Return the truth's mean score minus chance, in units of `length`, with its exact null.
 
     Each of `scores` may be a difference of two, after less before, and is then about its own mean.
     """
@@ -220,9 +218,9 @@ def rank_draws(scores: Sequence[Scores], units: Sequence[str], length: float, *,
 
 
 def foreseen(sizes: Sequence[int], wide: float, *, seed: int, resamples: int) -> tuple[float, float]:
-    """Of facts with so many answers each: how often who never saw is below `wide`, and the arm of the interval.
+    """Return how often an unexposed model is below `wide`, and the interval's arm.
 
-    The target is taken to know all of them.
+    The target is assumed to know all facts.
     """
     rows = [rank_scores(-np.arange(float(size))) for size in sizes]
     length = float(np.mean([1 - row.mean() for row in rows]))
@@ -236,7 +234,7 @@ def foreseen(sizes: Sequence[int], wide: float, *, seed: int, resamples: int) ->
 def firsts(
     scores: Sequence[Scores], units: Sequence[str], *, seed: int, resamples: int, before: Sequence[Scores] = ()
 ) -> FirstRanks:
-    """How many facts rank first of those with `LEAST_FIRST` alternatives, and did not `before` where that is given."""
+    """Count the facts that rank first among `LEAST_FIRST` alternatives, and did not in `before`, if set."""
     first = [row == 1.0 for row in scores]
     if before:
         first = [was_first & (row < 1.0) for was_first, row in zip(first, before, strict=True)]
@@ -248,9 +246,9 @@ def firsts(
 
 
 def answer_scores(record: Mapping[str, Any]) -> Scores | None:
-    """What the score would be were each of the answers of a record of `exposure` the true one, the true one first.
+    """Return the score for each answer in a record of `exposure` as the true one, the true one first.
 
-    None where its number of tokens tells it.
+    None if its number of tokens reveals it.
     """
     places = kept(np.asarray(record["n_tokens"]))
     if places is None:
@@ -287,7 +285,7 @@ def length_p_value(
 
 
 def _null(rows: Sequence[Scores], units: Sequence[str], seed: int, resamples: int) -> ByResample:
-    """The sum over facts of what each would have were another of its answers the true one, drawn by unit."""
+    """Return the null distribution of the sum over facts, with another answer as the true one, drawn by unit."""
     totals = np.zeros(resamples)
     for row, unit in zip(rows, units, strict=True):
         totals += row[_which(seed, unit, len(row), resamples)]

@@ -48,8 +48,8 @@ def exact_memorization(correct: Bool[np.ndarray, " T"]) -> float:
 def leak_at_k(scores: Sequence[float], k: int) -> float:
     """The mean of the greatest of `k` scores drawn from these without putting any back.
 
-    sum_i C(i - 1, k - 1) / C(n, k) s_(i), with s_(1) the least: the unbiased estimate of what the best of k samples
-    gives away (2511.04934). Of scores 0 and 1 it is pass@k of Chen et al., 2107.03374, section 2.1.
+    sum_i C(i - 1, k - 1) / C(n, k) s_(i), with s_(1) the least: the unbiased estimate of the leak in the best of k
+    samples (2511.04934). Of scores 0 and 1 it is pass@k of Chen et al., 2107.03374, section 2.1.
     """
     n = len(scores)
     if not 1 <= k <= n:
@@ -103,7 +103,7 @@ def truth_ratio(paraphrase_nll: float, perturbed_nll: Float[np.ndarray, " P"], *
 
 
 def truth_ratio_score(ratio: float, *, forget: bool) -> float:
-    """What an item counts in TOFU's tables, in [0, 1]: min(R, 1/R) in the forget set, otherwise max(0, 1 - R)."""
+    """Return an item's value in TOFU's tables, in [0, 1]: min(R, 1/R) in the forget set, otherwise max(0, 1 - R)."""
     if not ratio >= 0:
         raise ValueError(f"a truth ratio is not negative, got {ratio}")
     if not forget:
@@ -140,7 +140,7 @@ def harmonic_mean(values: Sequence[float]) -> float:
 
 
 def compression_ratio(n_text: int, n_prompt: int) -> float:
-    """Tokens of the text for one of the prompt."""
+    """Return the text's tokens divided by the prompt's."""
     if n_text < 1 or n_prompt < 1:
         raise ValueError(f"a text of {n_text} tokens and a prompt of {n_prompt} have no ratio")
     return n_text / n_prompt

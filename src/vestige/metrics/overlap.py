@@ -1,12 +1,12 @@
 """The wording that texts share: ROUGE, BLEU and self-BLEU, and how new a text is next to others.
 
 ROUGE-1 and ROUGE-L: how many words, or how long a subsequence of words, two texts have in common. Values from 0 to 1.
-C.-Y. Lin, ROUGE: A Package for Automatic Evaluation of Summaries, ACL workshop 2004. The numbers equal those of the
-package `rouge-score` 0.1.2 exactly.
+C.-Y. Lin, ROUGE: A Package for Automatic Evaluation of Summaries, ACL workshop 2004. The numbers equal the package
+`rouge-score` 0.1.2 exactly.
 
-A word is a run of a-z and 0-9 after lower-casing: an answer in another script has none and scores 0 whatever
-is said, so evaluations refuse such a reference (see `words`). PISTOL and TOFU report recall with the stemmer
-on, MUSE F1 with it off: never mix them.
+A word is a run of a-z and 0-9 after lower-casing: an answer in another script has none and always scores 0, so
+evaluations reject such a reference (see `words`). PISTOL and TOFU report recall with the stemmer on, MUSE F1 with it
+off: never mix them.
 
 BLEU-n with many references, and self-BLEU: how much of each text's wording is in other texts. 0 to 1. Axes: N texts, L
 orders 1 to the longest asked for, M orders asked for.
@@ -16,7 +16,7 @@ counted at most as often as one reference has it. Penalty = min(1, exp(1 - r/c))
 length of a reference, the shorter of two (K. Papineni et al., BLEU: a Method for Automatic Evaluation of Machine
 Translation, ACL 2002). Where p_k is 0 it is taken as 0.1 / (number of k-grams), and 0.1 where there are none (method 1
 of B. Chen and C. Cherry, A Systematic Comparison of Smoothing Techniques for Sentence-Level BLEU, WMT 2014). No word in
-common is 0. The numbers are those of nltk 3.10.4 with `SmoothingFunction().method1` and the weights 1/n.
+common is 0. The numbers equal nltk 3.10.4 with `SmoothingFunction().method1` and the weights 1/n.
 
 Self-BLEU is each text's BLEU with all others as references (Y. Zhu et al., Texygen, 1802.01886). What Knowledge Holes
 (2511.00030) and Curiosity (2402.19464) report is the mean over texts and over n = 3, 4, 5. They split texts with nltk's
@@ -28,8 +28,8 @@ likeness. Both are what Z.-W. Hong et al., Curiosity-driven Red-teaming for Larg
 (`selfBLEU` with every earlier text as a reference, and the mean cosine, not the greatest). Score first, then add: the
 texts of one batch are no references of each other. Before anything is added every likeness is 0.
 
-What a text costs does not grow with the number of texts found. What is kept is no file: add the texts again, in any
-order, to go on.
+The cost of a text does not grow with the number of texts found. The state is not saved: add the texts again, in any
+order, to continue.
 """
 
 import re
@@ -71,7 +71,7 @@ def rouge(prediction: str, reference: str, *, stemmer: bool = True) -> RougeScor
 
 
 def words(text: str, *, stemmer: bool = True) -> tuple[str, ...]:
-    """The words that ROUGE compares. With `stemmer`, those of four letters and more as their stems."""
+    """The words that ROUGE compares. With `stemmer`, words of four letters and more become stems."""
     words_of_text = _WORD.findall(text.lower())
     return tuple(stem(word) if len(word) > 3 else word for word in words_of_text) if stemmer else tuple(words_of_text)
 
@@ -179,7 +179,7 @@ def _matched(counts: Mapping[tuple[str, ...], int], most: Mapping[tuple[str, ...
 
 
 def _nearest(length: int, lengths: Collection[int]) -> int:
-    """The one of `lengths` that is nearest to `length`, the shorter of two."""
+    """Return the element of `lengths` nearest to `length`, the shorter in a tie."""
     return min(lengths, key=lambda reference_length: (abs(reference_length - length), reference_length))
 
 

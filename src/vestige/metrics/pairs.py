@@ -22,7 +22,7 @@ from vestige.metrics.intervals import Bounds, design_effect, interval_of_mean
 ByQuestion = Float[np.ndarray, " N"]
 
 _EXACT = 12
-"""Up to so many clusters that differ, all sign patterns are counted."""
+"""Up to this many clusters that differ, all sign patterns are enumerated."""
 _FLIPS = 20_000
 _Z_SUM = 1.959964 + 0.841621
 """Standard normal quantiles for a two-sided level of 5 % and a power of 80 %."""
@@ -123,8 +123,8 @@ def _worst(first: ByQuestion, second: ByQuestion, bounds: Bounds) -> tuple[float
 def sign_flip_p_value(sums: Float[np.ndarray, " K"], *, seed: int = 0) -> float:
     """Two-sided p-value of the sum of `sums` under random signs.
 
-    With at most `_EXACT` sums that are not zero, all sign patterns are counted. Otherwise `_FLIPS` patterns are drawn,
-    and the observed one counts as one of them (B. Phipson and G. Smyth, 2010), so that no p-value is zero.
+    With at most `_EXACT` nonzero sums, all sign patterns are enumerated. Otherwise `_FLIPS` patterns are drawn, and the
+    observed one is included (B. Phipson and G. Smyth, 2010), so that no p-value is zero.
 
     Example:
         >>> sign_flip_p_value(np.array([1.0, 1.0, 1.0, 0.0]))
@@ -156,7 +156,7 @@ def questions_needed(differences: ByQuestion, difference: float, *, clusters: Se
     section 5). `differences` are the observed paired differences.
 
     Raises:
-        ValueError: If `difference` is not positive or fewer than two differences are given.
+        ValueError: If `difference` is not positive or there are fewer than two differences.
     """
     if difference <= 0 or len(differences) < 2:
         raise ValueError("a sample size needs a positive difference and at least two paired scores")

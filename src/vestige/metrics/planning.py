@@ -1,28 +1,28 @@
-"""What an audit can decide, and whether single facts are given away.
+"""The power of an audit, and the test of single facts.
 
-What an audit can decide, before it is made or after: how often, and with how many controls, wordings or facts. In the
+The power of an audit, before or after it: how often it decides, and with how many controls, wordings or facts. In the
 scope `these` a training's mean over the facts is taken to be normal, with the variance sigma^2 / N + tau^2 of
-`intervals`, and is read with the very variance and degrees of freedom that a verdict has (`intervals.moderated`), over
-the distribution of what the controls' means show. `python -m benchmarks.planted` has it next to what the judge decides.
+`intervals`, and with a verdict's own variance and degrees of freedom (`intervals.moderated`), over the distribution of
+the controls' means. `python -m benchmarks.planted` compares it with the judge's decisions.
 
 In the scope `such`: power in normal approximation. `python -m benchmarks.power` counts it. Power is 80 %. Errors are
 one-sided, 4 % to hold and 2.5 % to fail, as for verdicts.
 
-Whether single facts are given away, whatever the mean is: over-forgotten facts must not hide a stated one. Axes: M
-controls, N facts, K scores, F formats. Every test holds the subject against what each control shows against the other
-controls, so that the number of facts is paid for. Trainings are exchangeable under "it never saw", and by that alone M
-controls support no p-value below 1 / (M + 1): every smaller one is a model's, and these are the models.
+The test of single facts, whatever the mean is: over-forgotten facts must not hide a stated one. Axes: M controls, N
+facts, K scores, F formats. Every test compares the subject with each control against the other controls, which corrects
+for the number of facts. Trainings are exchangeable under "it never saw", and by that alone M controls support no
+p-value below 1 / (M + 1): every smaller one is a model's, and these are the models.
 
 - `extreme` (graded scores, one format or several together): z by fact against the greatest z of any control. Nulls have
   heavy tails (z of 4.3 in 312 on real models), and M maxima tell little of their law. Where its tail falls as z^-4 the
   chance that the subject's maximum exceeds k times the greatest of the M others is 1 / (1 + M k^4), and less for
-  lighter tails. Where luck strikes one event as it does another, J events clearly beyond every control have the chance
-  (M + 1)^-J, J counted in runs as long as the furthest control has. The lesser of the two is the p-value.
+  lighter tails. If luck strikes all events equally, J events clearly beyond every control have the chance (M + 1)^-J, J
+  counted in runs as long as the furthest control has. The lesser of the two is the p-value.
 - `stated` (hits): how many facts the subject states and no control does, against those that one control alone states,
   each count divided by how many facts come together in the controls.
 
-Luck is shared: one training has one answer for all facts of a contract, or says the same name wherever a name is
-asked. So facts count by the events that they may come of (`events`): contracts or persons, answers, attributes.
+Luck is shared: one training has one answer for all facts of a contract, or repeats one name for every name question. So
+facts count by the events that they may come of (`events`): contracts or persons, answers, attributes.
 
 docs/verdicts.md has how often they are wrong. Fewer than three controls show no spread between controls.
 """
@@ -48,7 +48,7 @@ from vestige.metrics.intervals import (
 
 POWER = 0.8
 ALIKE = 0.4
-"""Assumed: the correlation of what a training makes of two wordings of one fact, beyond what others make of it."""
+"""The assumed correlation of a training's effect on two wordings of one fact, beyond other trainings' effect."""
 TOGETHER = 0.7
 """The correlation of two formats' errors. Those of the tiny model's controls have 0.3 to 0.96 (docs/verdicts.md)."""
 _TAIL = (1 - LEVEL) / 2
@@ -61,7 +61,7 @@ MOST: Mapping[What, int] = {"controls": 30, "wordings": 10, "facts": 10_000}
 
 
 class Design(NamedTuple):
-    """How many facts are asked, in how many wordings each, of how many controls."""
+    """The numbers of facts, of wordings by fact, and of controls."""
 
     facts: int
     controls: int
@@ -71,7 +71,7 @@ class Design(NamedTuple):
 class Requirement(NamedTuple):
     """A quantity that is to stay below `margin`, or within it on `both` sides, though trainings vary by `noise`.
 
-    `noise` is that of facts in one wording. `items` says how many items it is read on for each fact.
+    `noise` belongs to facts in one wording. `items` is the number of items for each fact.
     """
 
     noise: Noise
@@ -87,7 +87,7 @@ def requirement_of(planned: PlanBasis, margin: float, *, items: float = 1.0, bot
 
 
 def held(requirement: Requirement, design: Design) -> float:
-    """How often a subject that is truly at 0 is shown to stay below the margin. One control alone never shows it."""
+    """Return how often a subject truly at 0 is significantly below the margin. One control alone never shows it."""
     # The verdict itself is kept open with one control (`claims.ONE_CONTROL`).
     if design.controls < 2:
         return 0.0
@@ -111,7 +111,7 @@ def joint_hold_rate(requirements: Sequence[Requirement], design: Design, *, toge
 
 
 def failed(requirement: Requirement, design: Design, level: float, *, tests: int = 1) -> float:
-    """How often a subject that is truly at `level` is shown to be above the margin by one of so many tests.
+    """Return how often one of several tests finds a subject truly at `level` significantly above the margin.
 
     The tests are taken to be independent, so that each has its share of the 2.5 %.
     """
@@ -121,7 +121,10 @@ def failed(requirement: Requirement, design: Design, level: float, *, tests: int
 
 
 def least_shown(requirement: Requirement, design: Design, *, tests: int = 1) -> float | None:
-    """The least true level that is shown to be above the margin in 80 % of audits. None where not even all of it is."""
+    """Return the least true level that is significantly above the margin in 80 % of audits.
+
+    None if even the full level is not enough.
+    """
 
     def short(level: float) -> float:
         return failed(requirement, design, level, tests=tests) - POWER
@@ -132,9 +135,9 @@ def least_shown(requirement: Requirement, design: Design, *, tests: int = 1) -> 
 
 
 def needed(requirements: Sequence[Requirement], design: Design) -> dict[What, int]:
-    """With how many controls, wordings or facts, each alone, all quantities are shown to hold in 80 % of audits.
+    """Return the number of controls, wordings or facts, each alone, with which all quantities hold in 80 % of audits.
 
-    What does not help within `MOST` is left out.
+    Changes that do not suffice within `MOST` are left out.
     """
     least_by_kind: dict[What, int] = {}
     # The worst first: where it alone is held too rarely, all of them are.
@@ -154,7 +157,7 @@ def needed(requirements: Sequence[Requirement], design: Design) -> dict[What, in
 
 
 class Advice(NamedTuple):
-    """What would let an open claim hold: `ways` in words ("" where nothing would alone), and the facts of the last.
+    """Changes that would let an open claim hold: `ways` in words, and the last number of facts.
 
     `power` is how often an audit like this one would have let it hold, were nothing left.
     """
@@ -165,7 +168,10 @@ class Advice(NamedTuple):
 
 
 def advise(read: Sequence[tuple[Draws, float]], *, both: bool) -> Advice | None:
-    """What a claim on several quantities, each with its margin, would need. None where no trainings are drawn again."""
+    """Return the needs of a claim on several quantities with margins, or None if trainings are fixed.
+
+    None where no trainings are drawn again.
+    """
     planned = [(draws, margin, draws.planned) for draws, margin in read if draws.planned is not None]
     if not planned:
         return None
@@ -205,7 +211,7 @@ def _least(enough: Callable[[int], bool], start: int, most: int) -> int | None:
 def _read(
     requirement: Requirement, design: Design, confidence: float, level: float = 0.0
 ) -> tuple[float, Float[np.ndarray, " P"]]:
-    """The standard error of the estimate, and the arm that it is given, over what the controls' means may show."""
+    """Return the standard error of the estimate, and its arm, over the distribution of the controls' means."""
     noise, m, n = requirement.noise, design.controls, max(1, round(design.facts * requirement.items))
     fact = noise.fact * _of_one_wording(float(design.wordings))
     variance = fact / n + noise.common
@@ -228,12 +234,12 @@ def _relative_variances(m: int) -> Float[np.ndarray, " P"]:
 
 
 def _of_one_wording(wordings: float) -> float:
-    """The variance of the mean of so many wordings, in that of one."""
+    """Return the variance of a mean over wordings, in units of a single wording's."""
     return ALIKE + (1 - ALIKE) / wordings
 
 
 def arms(draws: Draws, tail: float) -> float:
-    """Standard errors between a margin and a truth that is told separately from it with the power; 2.80 for 2.5 %."""
+    """Return the number of standard errors between a margin and a truth for this power; 2.80 for 2.5 %."""
     return float(stdtrit(draws.df, 1 - tail) if math.isfinite(draws.df) else ndtri(1 - tail)) + float(ndtri(POWER))
 
 
@@ -277,14 +283,14 @@ def _items_without_leak(margin: float) -> int:
 
 
 LEAST_CONTROLS = 3
-"""With fewer, no control can be held against others."""
+"""With fewer, no control can be compared with others."""
 ADVISED_CONTROLS = 5
 """With fewer, half of the audits of a perfect unlearning stay open, and single facts are missed (docs/verdicts.md)."""
 ALONE_CONTROLS = 7
 """With fewer, one event alone fails no claim: that it befalls the subject and no control has a chance of up to
 (M / (M + 1))^M / (M + 1), which is 10.5 % with three controls, 6.7 % with five, 4.9 % with seven and 3.5 % with ten."""
 UNNAMED_CONTROLS = 5
-"""With fewer, single facts of which nothing says what comes together fail no claim: all may be of one event."""
+"""With fewer controls, single facts without known groups fail no claim: all may come from one event."""
 TESTS = 3
 TAIL_INDEX = 4.0
 """How fast the tail of what luck gives a training is taken to fall."""
@@ -293,18 +299,18 @@ _CLEAR = 1.2
 controls only where its z is by a fifth.
 """
 _PRIOR_DF = 4.0
-"""A fact's own spread between controls counts next to that of all facts, which has the weight of so many degrees."""
+"""The weight, in degrees of freedom, of all facts' spread against a fact's own spread between controls."""
 _PRIOR_STATED = 4.0
-"""So many stated facts weighs what is assumed of how they come together."""
+"""The weight, in stated facts, of the assumption on how they coincide."""
 
 Together = Sequence[Int[np.ndarray, " N"]]
 """Ways in which facts can be guessed together, each a number by fact: of its contract, its answer, its attribute."""
 
 
 class FactTest(NamedTuple):
-    """The p-value of "no fact is given away", and which facts are, were it so. `size` is z or the number stated.
+    """The p-value of "no fact is given away", and the facts to name if it is rejected.
 
-    `events` is of how many independent events the facts may come.
+    `size` is z or the number stated. `events` is of how many independent events the facts may come.
     """
 
     p: float
@@ -315,9 +321,9 @@ class FactTest(NamedTuple):
 
 
 def events(facts: Bool[np.ndarray, " N"], together: Together) -> int:
-    """Of how many events these facts may come: as many as there are facts, contracts, answers and attributes at least.
+    """Return the number of events behind these facts: the least number of facts, contracts, answers and attributes.
 
-    Without a way in which facts are told apart they may all come of one.
+    Without known groups all facts may come from one event.
     """
     return min([int(facts.sum()), *(len(np.unique(labels[facts])) for labels in together)])
 
@@ -340,11 +346,11 @@ class Standing(NamedTuple):
 
 
 def standing(training: ByItem, other_trainings: ByControl, width: float | None = None) -> ByItem:
-    """By fact, how far one training's score is above the others' mean, in standard errors (moderated).
+    """Return by fact one training's distance above the others' mean, in standard errors (moderated).
 
-    `width` is the range of a score, None of bits. Few equal scores do not rule out others: one unlike pair more than
-    was seen is counted, and in bits a spread of one bit at least. A training that gives all answers more than others do
-    gives none of them away for it: the (lower) median is taken off where it is above 0.
+    `width` is the range of a score, None of bits. Few equal scores do not rule out others: one unlike pair is added,
+    and in bits a spread of at least one bit. A training that scores higher on all answers reveals none by it: the
+    (lower) median is subtracted if it is above 0.
     """
     m, n = other_trainings.shape
     variances = other_trainings.var(axis=0, ddof=1)
@@ -363,9 +369,9 @@ def standings(
 ) -> Standing | None:
     """How subject and controls are in one format. None with fewer than three controls.
 
-    Of K scores all have to be extreme (after an attack, and gained by it). The null is that of the first alone, since a
-    subject that is repaired gains more than controls do, and is then as they are. What has not `reached` a level at
-    which it is given away counts nothing, however unlikely controls find it.
+    All K scores have to be extreme (after an attack, and gained by it). The null uses only the first, since a repaired
+    subject gains more than controls do, and ends like a control. A fact that has not `reached` a revealing level does
+    not count, however improbable.
     """
     m, rows = len(control), control[:, 0]
     if m < LEAST_CONTROLS:
@@ -376,7 +382,7 @@ def standings(
 
 
 def extreme(formats: Sequence[Standing], together: Together) -> FactTest:
-    """Whether a fact is given away in these formats together, by the sum of its z: what is known stands out in all.
+    """Test whether a fact is revealed in these formats together, by the sum of its z: knowledge is visible in all.
 
     The facts are those beyond every control.
     """
@@ -400,9 +406,9 @@ def _longest_run(nulls: ByControl, together: Together) -> int:
 
 
 def stated(subject: Bool[np.ndarray, " N"], control: Bool[np.ndarray, "M N"], together: Together) -> FactTest | None:
-    """Whether facts are stated that no control states. None with fewer than three controls.
+    """Test whether facts are stated that no control states. None with fewer than three controls.
 
-    Of single facts that one training alone states the subject's share is 1 / (M + 1). What comes together counts once.
+    Of single facts that one training alone states the subject's share is 1 / (M + 1). Facts of one event count once.
     """
     m = len(control)
     if m < LEAST_CONTROLS:
@@ -487,8 +493,8 @@ def masked_among(subject: ByItem, control: ByControl, labels: Int[np.ndarray, " 
     """`masked`, where a training can be lower on all facts at once: as far as the controls show that.
 
     Each of the M controls is judged by the others. Were facts independent, their p-values as normal scores z would have
-    a mean square of 1. Where it is clearly above 1 (5 % level), the subject's z is divided by its root. With controls
-    as far apart as independent facts put them this is `masked` itself.
+    a mean square of 1. If it is clearly above 1 (5 % level), the subject's z is divided by its root. With controls as
+    far apart as independent facts put them this is `masked` itself.
 
     Example:
         Two of four controls are high throughout and two low, so that being low throughout is less strange.
@@ -508,7 +514,7 @@ def masked_among(subject: ByItem, control: ByControl, labels: Int[np.ndarray, " 
 
 
 def _at_most(observed: int, outcomes: Int[np.ndarray, "K N"], chances: Float[np.ndarray, "K N"]) -> float:
-    """The chance that the sum of N independent whole numbers, of K outcomes each, is at most what was observed."""
+    """Return the chance that the sum of N independent integers, with K outcomes each, is at most the observed one."""
     most = int(outcomes.max(axis=0, initial=0).sum())
     counts = np.zeros(most + 1)
     counts[0] = 1.0
@@ -525,8 +531,8 @@ def _at_once(
 ) -> float:
     """How many stated facts come of one event, by contract, answer or attribute: 1 where each comes by itself.
 
-    It is the variance of the controls' counts over their mean. Of few facts what the subject's own would be, did all of
-    one contract come at once.
+    It is the variance of the controls' counts over their mean. With few facts the subject's own would be, if all of one
+    contract coincide.
     """
     kinds = int(labels.max()) + 1
     counts = np.stack([np.bincount(labels[row], minlength=kinds) for row in (facts, *control_facts)])

@@ -2,8 +2,8 @@
 
 A frame has one row per question: `value` (a score from 0 to 1), `item` (the question), `seed` (the training), and any
 further columns that say which model and method it is of. `Results.items()` gives such a frame. Two sources of chance
-are counted: another draw of questions, and another training. Where a column `edge` names the contract or person of each
-question, another draw means other contracts or persons.
+count: the draw of questions, and the training. If a column `edge` names the contract or person of each question,
+contracts or persons are resampled.
 """
 
 import itertools
@@ -37,7 +37,7 @@ def pool(
     """Pool scores of questions over training seeds. Pandas writes the table as CSV, LaTeX or Markdown.
 
     Args:
-        frames: One frame or several, with the columns `value`, `item`, `seed` and those of `by`.
+        frames: One or several frames, with the columns `value`, `item`, `seed` and the columns in `by`.
         by: The columns that tell one row of the table from another.
         compare: A column whose values are compared, such as `method`. The rows are then differences, second less first.
         match: The column that pairs questions of both sides. Take `attribute` where the two sides ask the same
@@ -150,7 +150,7 @@ def _compared(first: "DataFrame", second: "DataFrame", match: str | None) -> dic
 def _spread(scores: Float[np.ndarray, "S N"], clusters: Sequence[str] | None) -> tuple[float, int]:
     """The variance of the mean over N questions (averaged over seeds), and its degrees of freedom.
 
-    From five clusters on it is the variance between clusters, with a factor of k / (k - 1).
+    From five clusters on, return the variance between clusters, with a factor of k / (k - 1).
     """
     values = scores.mean(axis=0)
     n = len(values)
@@ -168,7 +168,8 @@ def _test(by_seed: Float[np.ndarray, " S"], parts: list[tuple[float, int]]) -> d
     """The mean difference with its 95 % interval and t-test against 0.
 
     `parts` are variances over questions with their degrees of freedom. The variance of the seeds' differences over S is
-    added. Degrees of freedom are Satterthwaite's. One seed says nothing of seeds. Without any spread there is no test.
+    added. Degrees of freedom are Satterthwaite's. One seed gives no information on seeds. Without any spread there is
+    no test.
     """
     mean, n_seeds = float(by_seed.mean()), len(by_seed)
     spreads = [part for part in parts if part[1]]
@@ -208,7 +209,7 @@ def reversals(table: "DataFrame", *, of: str, across: str, value: str = "mean") 
 
     Args:
         table: Pooled means.
-        of: The column of what is ranked, such as `method`.
+        of: The ranked column, such as `method`.
         across: The column whose values rank it, such as `metric`.
         value: The column ranked by.
 
@@ -216,7 +217,7 @@ def reversals(table: "DataFrame", *, of: str, across: str, value: str = "mean") 
         One row per pair and pair of metrics: the two names, the metrics, and both differences (second minus first).
 
     Raises:
-        KeyError: The table lacks one of the columns.
+        KeyError: A column is missing.
 
     Example:
         >>> means = pool(scores, by=("method", "metric"))  # doctest: +SKIP

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 
 def _table(text: str) -> dict[str, str]:
-    """What is written as FROM:TO."""
+    """Parse entries of the form FROM:TO."""
     pairs = (pair.partition(":") for pair in text.split())
     return {ending: replacement for ending, _, replacement in pairs}
 
@@ -79,7 +79,7 @@ def _ends_short(word: str) -> bool:
 
 
 def _replaced(word: str, rules: Mapping[str, str]) -> str:
-    """Replace the first suffix that fits, if what is before it has a measure above 0."""
+    """Replace the first suffix that fits, if the stem before it has a measure above 0."""
     for suffix, replacement in rules.items():
         if word.endswith(suffix):
             stem = word.removesuffix(suffix)

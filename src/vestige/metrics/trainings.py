@@ -1,9 +1,9 @@
-"""Whether two models are one training, told by what they score on the same questions.
+"""Decide from scores on the same questions whether two models are one training.
 
 Two trainings differ on single questions, even from the same base, on the same data, in the same laboratory. One model
-that was asked twice, or a copy with a little noise, does not. The scale is absolute: it comes from the published logs
-of models that others trained (docs/verdicts.md, `python -m benchmarks.one_training FOLDER`), and from controls whose
-own records say that they were trained apart. Copies of each other therefore cannot set it.
+with two logs, or a copy with a little noise, does not. The scale is absolute: it comes from the published logs of
+models that others trained (docs/verdicts.md, `python -m benchmarks.one_training FOLDER`), and from controls whose own
+records say that they were trained apart. Copies of each other therefore cannot set it.
 
 Axes: N questions. NaN is a missing score. Scores of two models are compared on the questions that both answered.
 """
@@ -18,9 +18,9 @@ from scipy.stats import binom
 from vestige.metrics.intervals import ByItem
 
 LEAST_DISTANCES = {"probability": 0.08, "overlap": 0.13, "bits": 0.055}
-"""By type of score, a distance that no two trainings of the public logs go below (`distance`)."""
+"""By type of score, a lower limit for the distance of two trainings in the public logs (`distance`)."""
 LEAST_QUESTIONS = 12
-"""With fewer questions that matter nothing is said (`effective_questions`)."""
+"""With fewer effective questions there is no decision (`effective_questions`)."""
 AGREEMENT, MOST_AGREEMENT = 0.8, 0.93
 """How far hits of two trainings agree beyond luck: usual on forgotten questions in the public logs, and the most."""
 _ROUNDING = 1e-9
@@ -43,14 +43,14 @@ class Near(NamedTuple):
 
 
 class OneTraining(NamedTuple):
-    """Models that count as one training, in the order in which they were given."""
+    """Models that count as one training, in the input order."""
 
     models: tuple[str, ...]
     why: str
 
 
 def effective_questions(scores: ByItem) -> float:
-    """On how many questions the spread of the scores rests: all N if these spread evenly, 1 if one alone stands out.
+    """Return the effective number of questions behind the scores' spread: all N if it is even, 1 if one dominates.
 
     The participation ratio (sum z^2)^2 / sum z^4 of the deviations z from the mean; 0 where nothing varies.
     """
@@ -97,10 +97,10 @@ def near(
 
     Args:
         rows: Graded scores of one measurement, by model.
-        score_type: Key of `LEAST_DISTANCES`. Of any other type the least of all distances is asked.
-        trusted: Models whose records say that they were trained apart. No pair of these is returned, and the limit is
-            at most their least distance.
-        among: Only pairs with one of these models are compared. All pairs if None.
+        score_type: Key of `LEAST_DISTANCES`. Any other type uses the least of all distances.
+        trusted: Models whose records say that they were trained apart. No pair among these models is returned, and the
+            limit is at most their least distance.
+        among: Compare only pairs with one of these models. All pairs if None.
     """
     among = set(rows if among is None else among)
     limit = LEAST_DISTANCES.get(score_type, min(LEAST_DISTANCES.values()))
@@ -152,15 +152,15 @@ def as_equal_by_chance(differing: int, n: int, share: float, agreement: float) -
 
 
 def near_hits(rows: Rows, trusted: Collection[str] = (), among: Collection[str] | None = None) -> Iterator[Near]:
-    """The pairs of models whose hits are more alike than those of independent trainings are by luck.
+    """Return the pairs of models whose hits are more alike than independent trainings' by chance.
 
-    How far trainings agree is what models here agree whose hits differ (the median), and at most what is usual in the
-    public logs. Hits that differ somewhere are held against the most that two public trainings agree.
+    The usual agreement is the median over models here whose hits differ, and at most the usual value of the public
+    logs. Hits that differ are compared with the greatest agreement of two public trainings.
 
     Args:
         rows: Hits (0 or 1) of one measurement, by model.
-        trusted: Models whose records say that they were trained apart. No pair of these is returned.
-        among: Of pairs whose hits differ only those with one of these models are returned. All if None.
+        trusted: Models whose records say that they were trained apart. No pair among these models is returned.
+        among: Return only pairs with one of these models, if their hits differ. All if None.
     """
     if len(rows) < 2:
         return

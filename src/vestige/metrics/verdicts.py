@@ -1,15 +1,15 @@
-"""From estimates and stated thresholds to verdicts, and whether formats agree on them.
+"""Verdicts from estimates and thresholds, and the agreement between formats.
 
-From estimates and stated thresholds to `holds`, `fails` or `inconclusive`, with the reason in words and numbers. A
-claim is that quantities stay below a margin (leakage, excess, harm), or within it on both sides (what would tell a
-model from one that never saw). There are two margins for each unit. The claim fails when a quantity is shown to exceed
-the narrow one, after step-down max-T for all quantities of the claim (`step_down`). Otherwise, it holds when the high
-end of every quantity is below the wide one, which needs no correction. Otherwise, it is inconclusive. So `fails` is
-wrong where every true value is below the narrow margin, and `holds` where one exceeds the wide one. Of what is between
-either may be said, and neither is wrong. To fail, 2.5 % is allowed for error, to hold 4 %.
+From estimates and thresholds to `holds`, `fails` or `inconclusive`, with the reason in words and numbers. A claim is
+that quantities stay below a margin (leakage, excess, harm), or within it on both sides (what would tell a model from
+one that never saw). There are two margins for each unit. The claim fails if a quantity significantly exceeds the narrow
+one, after step-down max-T for all quantities of the claim (`step_down`). Otherwise, it holds when the high end of every
+quantity is below the wide one, which needs no correction. Otherwise, it is inconclusive. So `fails` is wrong where
+every true value is below the narrow margin, and `holds` where one exceeds the wide one. Between the margins either
+outcome is allowed, and neither is wrong. To fail, 2.5 % is allowed for error, to hold 4 %.
 
 Whether formats agree: on the order of methods, pair by pair, and on the verdict. Axes: S subjects (methods), R
-resamples. Orders are of these models. Another training may come out elsewhere.
+resamples. Orders are for these models. Another training may come out elsewhere.
 """
 
 import math
@@ -33,7 +33,7 @@ TAIL = (1 - LEVEL) / 2
 ADMISSION = 0.2
 """The most that admission can ask of a format."""
 LEAST_GAP = 0.05
-"""A graded score in which target and controls are nearer to each other than this tells no share of what is known."""
+"""With a smaller gap between target and controls, a graded score gives no share of knowledge."""
 
 
 class Margins(NamedTuple):
@@ -44,7 +44,7 @@ class Margins(NamedTuple):
 
 
 class Thresholds(Settings):
-    """The margins that verdicts are given at. All are printed with the verdicts; docs/verdicts.md tells where from.
+    """The margins of verdicts. All are printed with the verdicts. docs/verdicts.md gives their origin.
 
     A leakage is a share of the gap between the retrained models and the target. Differences without such a scale are
     shares. `seed_weight` is for how many degrees of freedom the prior counts (`intervals.SeedPrior`). The scope `these`
@@ -52,7 +52,9 @@ class Thresholds(Settings):
     """
 
     scope: Scope = "these"
-    """What verdicts are about: these facts, or such facts (then the choice of questions is chance too)."""
+    """The scope of verdicts: these facts, or the population of such facts (then the sample of questions is random
+    too).
+    """
     delta: float = Field(default=0.05, gt=0, lt=1)
     """A claim fails above this leakage."""
     delta_wide: float = Field(default=0.2, gt=0, lt=1)
@@ -110,7 +112,7 @@ class Thresholds(Settings):
         )
 
     def of_group(self, unit: str) -> float:
-        """What every contract or person is to be below for a claim to hold: of fewer facts less can be shown."""
+        """The margin for every contract or person if a claim is to hold: fewer facts allow less precision."""
         wide = self.margins(unit).wide
         return max(wide, self.delta_group_bits if unit == "bits" else self.delta_group)
 
@@ -124,7 +126,7 @@ class Thresholds(Settings):
 class Evidence(NamedTuple):
     """One quantity behind a claim: its name (a format, an attack in a format), its draws, its metric and unit.
 
-    With `fails_only` it can fail its claim, and need not be shown to stay below the wide margin for it to hold.
+    With `fails_only` it can fail its claim, and need not be below the wide margin for it to hold.
     """
 
     name: str
@@ -141,14 +143,14 @@ class Evidence(NamedTuple):
 
 @dataclass(frozen=True)
 class ClaimVerdict:
-    """What became of a claim, why in a clause without a full stop, and on what.
+    """The outcome of a claim, its reason as a clause without a full stop, and its evidence.
 
     `decides` is the quantity that the outcome rests on, with its unit and margins. None where nothing was tested.
-    `needed` says in words what would let an open claim hold in 80 % of audits if nothing were left, and `items_needed`
-    how many items alone. "" and None where nothing would, nothing is needed, or there was as much. `detectable` is the
-    least true value of the quantity that decides that audits like this one call failed in 80 % of cases, before
-    correction for several. None where there is none. `at_least` and `at_most` are the ends of the quantity that
-    decides, each with the confidence that its outcome asks for. None where it has none.
+    `needed` has in words the changes that would let an open claim hold in 80 % of audits of perfect unlearning, and
+    `items_needed` the number of items alone. "" and None where nothing would, nothing is needed, or there was as much.
+    `detectable` is the least true value of the quantity that decides that audits like this one call failed in 80 % of
+    cases, before correction for several. None where there is none. `at_least` and `at_most` are the ends of the
+    quantity that decides, each with the confidence that its outcome asks for. None where it has none.
     """
 
     outcome: Outcome
@@ -166,12 +168,12 @@ class ClaimVerdict:
 
     @property
     def estimates(self) -> dict[str, Estimate]:
-        """What it rests on by name: the evidence, and `further` numbers that were not tested here."""
+        """Return its evidence by name, and `further` numbers without a test."""
         return {e.name: e.draws.estimate(e.metric, e.unit) for e in self.evidence} | dict(self.further)
 
 
 def steady(gap: Draws, thresholds: Thresholds) -> bool:
-    """Whether another training would move this gap by less than the share `Thresholds.admission` of it.
+    """Return whether another training would move this gap by less than the share `Thresholds.admission`.
 
     A graded score can are in a narrow part of its range (TOFU's truth ratio) and still tell more than hits do, so that
     this admits it too. `gap` is `gains.admission` of one training more. It is no scale where it is less than
@@ -205,28 +207,28 @@ def _tested(
 
 
 def over_forgotten(excess: Draws, margin: float) -> bool:
-    """Whether the subject is clearly below `retrained`, by more than the margin: it can be told by it."""
+    """Return whether the subject is clearly below `retrained`, by more than the margin, which identifies it."""
     return excess.p_at_least(-margin) <= TAIL
 
 
 def saturated(gain: Gain, thresholds: Thresholds) -> bool:
-    """Whether the attack lifts `retrained` most of the way itself, and so says nothing about the subject."""
+    """Return whether the attack lifts `retrained` most of the way itself, and is thus uninformative."""
     return gain.saturation.value > thresholds.saturation
 
 
 def not_recovered(gains: Sequence[Gain], thresholds: Thresholds, n_skipped: int = 0) -> ClaimVerdict:
-    """The verdict on "no attack brings knowledge back beyond what it carries in".
+    """Return the verdict on "no attack recovers knowledge beyond its own injection".
 
-    What counts of an attack is `Gain.counted`: the least of the subject's own gain, that gain less what the same attack
-    brings models that never saw the facts, and the excess after it. Saturated attacks, and those that show the answers,
-    are the caller's to leave out.
+    An attack counts by `Gain.counted`: the least of the subject's own gain, that gain minus the controls' gain from the
+    same attack, and the excess after it. Saturated attacks, and those that show the answers, are the caller's to leave
+    out.
 
     Args:
-        gains: What each attack brought, in each format.
+        gains: The gain from each attack, in each format.
         thresholds: The margins.
-        n_skipped: Gains that were planned and not measured, since these failed the claim. Each could have been as
-            great by chance as one of these, so a p-value p becomes (1 + n_skipped) p at most (Bonferroni), and no
-            earlier look is easier to fail than the last one.
+        n_skipped: Gains that were planned and not measured, since these failed the claim. Each could have been as great
+            by chance as a measured one, so a p-value p becomes at most (1 + n_skipped) p (Bonferroni), and no earlier
+            look is easier to fail than the last one.
     """
     evidence = [
         Evidence(gain.name, gain.counted(thresholds.margins(gain.unit).narrow), "recovery", gain.unit) for gain in gains
@@ -304,7 +306,7 @@ class _Judged(NamedTuple):
 
     @property
     def beyond(self) -> float:
-        """By how much the near end lies beyond the narrow margin, in narrow margins. Below 0 it does not."""
+        """Return the near end's distance beyond the narrow margin, in narrow margins. Below 0 it does not."""
         low, high = self.evidence.draws.ends
         return (max(low, -high) if self.both else low) / self.margins.narrow - 1
 
@@ -314,7 +316,7 @@ class _Judged(NamedTuple):
         return f"{both}{margin:g}{' bits' if self.evidence.unit == 'bits' else ''}"
 
     def bound(self, *, least: bool) -> str:
-        """What the quantity is at most, or at least, in words: as in `at most 0.12 of what the target knows`."""
+        """Return the quantity's upper or lower bound in words, such as `at most 0.12 of what the target knows`."""
         low, high = self.evidence.draws.ends if least else self.evidence.draws.bounds
         below = self.both and (-high > low if least else -low > high)
         end = abs(low if least != below else high)
@@ -369,7 +371,7 @@ def _advised(advice: Advice) -> str:
 
 
 def _more(main: _Judged) -> str:
-    """Where the questions are drawn: what more of them would do."""
+    """Return the effect of more questions, if they are sampled."""
     draws = main.evidence.draws
     needed = items_needed(draws, main.margins.wide, bounded=main.evidence.unit != "bits")
     if needed is None:
@@ -380,7 +382,7 @@ def _more(main: _Judged) -> str:
 
 
 class Reversal(NamedTuple):
-    """Two subjects of which the first leaks more in one format and less in the other. `p` after Holm's correction."""
+    """Two subjects with opposite orders in two formats. `p` after Holm's correction."""
 
     first: str
     second: str
