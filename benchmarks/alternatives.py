@@ -26,8 +26,7 @@ from vestige.artifacts.audits import AuditOutcome, AuditPlan, VerdictLine, read_
 from vestige.artifacts.layout import RunFolder, SubjectFolder
 from vestige.artifacts.records import read_spec
 from vestige.artifacts.scores import Ranked, Source
-from vestige.auditing.formats import EXPOSURE
-from vestige.auditing.gather import own_table, read_table_of
+from vestige.auditing.gather import EXPOSURE, own_table, read_table_of
 from vestige.auditing.ground import Case
 from vestige.auditing.judge import judge
 from vestige.auditing.settings import AuditSettings

@@ -7,7 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from vestige.artifacts.scores import Measurement, Question, ScoreTable, Source, Texts, read_table, write_table
+from vestige.artifacts.scores import (
+    SCHEMA,
+    Measurement,
+    Question,
+    ScoreTable,
+    Source,
+    Texts,
+    is_current,
+    read_table,
+    write_table,
+)
 from vestige.core.errors import InputError
 
 MATCH = Measurement("match", "own words", "hit")
@@ -76,3 +86,15 @@ def test_a_file_that_contradicts_itself_is_refused(tmp_path: Path):
     (tmp_path / "a").write_bytes(gzip.compress("\n".join([lines[0], json.dumps(column)]).encode()))
     with pytest.raises(InputError, match="contradicts itself"):
         read_table(tmp_path / "a")
+
+
+def test_a_table_of_another_version_is_no_current_one(tmp_path):
+    path = tmp_path / "scores.jsonl.gz"
+    assert not is_current(path)
+    write_table(path, ScoreTable())
+    assert is_current(path)
+    older = gzip.decompress(path.read_bytes()).replace(f'"schema": {SCHEMA}'.encode(), b'"schema": 2', 1)
+    path.write_bytes(gzip.compress(older))
+    assert not is_current(path)
+    path.write_bytes(b"torn")
+    assert not is_current(path)

@@ -26,7 +26,7 @@ from vestige.core.files import Unpacked, json_line, new_file, open_input
 from vestige.core.store import typed
 from vestige.core.text import Items, Names, one_line
 
-SCHEMA = 2
+SCHEMA = 3
 """Version of the file. A file of another version is refused."""
 
 QuestionType = Literal["own words", "letter options", "text options", "forced answer", "internal layers"]
@@ -79,6 +79,10 @@ class Format(NamedTuple):
     does (docs/verdicts.md). A `ratio` divides one probability by another: on a broken model each is tiny, and a fact of
     nobody's comes out near 1. It keeps a claim from holding and fails none by single facts. A format that is `kept`
     also shows whether a model retained its other knowledge.
+
+    `drawn` names the measurement of the same probe after it was fitted on drawn answers: the format is used only where
+    that is not above chance. `start` names a measurement that a model of another start has in place of `key`, and then
+    it is no control. Where the format is `ranked`, the score is the rank of the true answer among alternatives.
     """
 
     name: str
@@ -90,6 +94,9 @@ class Format(NamedTuple):
     question_type: QuestionType = "own words"
     ratio: bool = False
     kept: bool = False
+    drawn: str = ""
+    start: str = ""
+    ranked: bool = False
 
     @property
     def inside(self) -> bool:
@@ -312,6 +319,11 @@ class ScoreTable:
         """The measurement in bits. "" where there is none."""
         return next((name for name, its in self.measurements.items() if its.score_type == "bits"), "")
 
+    @property
+    def ranking(self) -> Format | None:
+        """The format in which the true answer is ranked among alternatives."""
+        return next((form for form in self.formats if form.ranked), None)
+
     def items(self, split: str = "forget") -> Items:
         """Return the questions of a split that any model answered, in order of appearance."""
         return tuple(item for item, question in self.questions.items() if question.split == split)
@@ -440,6 +452,21 @@ def write_table(path: Path, table: ScoreTable) -> None:
         for source, of_items in ranked.scores.items():
             ranks = {item: scores.tolist() for item, scores in of_items.items()}
             packed.write(json_line({"source": list(source), "ranks": ranks}).encode())
+
+
+def is_current(path: Path) -> bool:
+    """Whether there is a score table that this version of Vestige wrote; all else is for `read_table` to check."""
+    if not path.is_file():
+        return False
+    with open_input(path) as file:
+        try:
+            return gzip.GzipFile(fileobj=file).read(len(_BEGINS)) == _BEGINS
+        except (OSError, EOFError, zlib.error):
+            return False
+
+
+_BEGINS = f'{{"schema": {SCHEMA},'.encode()
+"""The first bytes of a table of this version."""
 
 
 def read_table(path: Path) -> ScoreTable:

@@ -50,17 +50,10 @@ LEAST_BITS = math.log2(0.001)
 _ALIKE = 0.5
 """A control nearer to the target than to the other controls is none."""
 
-EXPOSURE = "exposure"
-"""The format that ranks the true answer among alternatives, if there are no retrained controls."""
 OF_ALTERNATIVES = "alternatives: "
 """The prefix of the data set's checks that are about alternatives."""
 _TOLD = 0.01
 """If the p-value of the token-count test is below this, token counts reveal the true answers."""
-
-
-EXPOSED = Format(EXPOSURE, f"{EXPOSURE}/score", prompt="question", question_type="text options")
-"""The admitted formats without retrained controls."""
-PATCHED, COSINE = "patched", "patched/cosine"
 
 
 @dataclass(frozen=True)
@@ -248,21 +241,21 @@ def read_stored(ground: Ground) -> TestedFormats:
     reads: list[FormatRead] = []
     untested: list[str] = []
     for form in (form for form in ground.scores.formats if form.inside):
-        unrelated = [name for name in ground.plan.retrained if of_another_start(ground, name, form.name)]
+        unrelated = [name for name in ground.plan.retrained if of_another_start(ground, name, form)]
         if unrelated:
             untested.append(
                 f"{form.name.capitalize()} outputs of blocks say nothing of {listed(unrelated)}, whose "
                 "weights do not descend from the target's initial ones; they are no controls of it."
             )
         # Of two starts a patched output shows the start and not what was forgotten.
-        if len(ground.plan.retrained) - len(unrelated) < _LEAST_OF_ONE_START and form.name == PATCHED:
+        if len(ground.plan.retrained) - len(unrelated) < _LEAST_OF_ONE_START and form.start:
             continue
         scale = _scale(ground, form, untested) if ground.has(ground.plan.target, form.key) else None
         if scale is None:
             continue
         line = _line(scale)
-        if form.name == "probe":
-            shuffled = ground.scores.of(ground.plan.target, "shuffled/beaten", scale.items)
+        if form.drawn:
+            shuffled = ground.scores.of(ground.plan.target, form.drawn, scale.items)
             level = ground.level(shuffled, scale.controls.sample, "beaten")
             if level.low > _HALF:
                 why = f"a probe fitted on drawn answers tells the true ones too ({level})"
@@ -273,9 +266,9 @@ def read_stored(ground: Ground) -> TestedFormats:
     return TestedFormats(tuple(reads), None, tuple(untested))
 
 
-def of_another_start(ground: Ground, name: str, form: str) -> bool:
+def of_another_start(ground: Ground, name: str, form: Format) -> bool:
     """Whether a model could not be patched into the target, whose initial weights it does not share."""
-    return form == PATCHED and ground.has(name, COSINE) and not ground.has(name, "patched/probability")
+    return form.start != "" and ground.has(name, form.start) and not ground.has(name, form.key)
 
 
 def _exposure(ground: Ground, untested: list[str]) -> Scale | None:
@@ -283,12 +276,12 @@ def _exposure(ground: Ground, untested: list[str]) -> Scale | None:
 
     Returns None if there are no ranks, or token counts reveal the answers.
     """
-    plan, ranked, key = ground.plan, ground.scores.ranked, EXPOSED.key
-    if not ground.has(plan.target, key):
+    plan, ranked, form = ground.plan, ground.scores.ranked, ground.scores.ranking
+    if form is None or not ground.has(plan.target, form.key):
         return None
-    items = _common(ground, key, (), untested, EXPOSURE)
+    items = _common(ground, form.key, (), untested, form.name)
     if not items:
-        untested.append(f"The format {EXPOSURE} is left out, since no judged item with alternatives was asked of all.")
+        untested.append(f"The format {form.name} is left out, since no judged item with alternatives was asked of all.")
         return None
     # Whoever tells the truth by its form or length ranks it first and knows nothing.
     looks = next((s for s in ground.plan.soundness if s.check.startswith(OF_ALTERNATIVES) and s.sound is False), None)
@@ -297,14 +290,14 @@ def _exposure(ground: Ground, untested: list[str]) -> Scale | None:
     if looks is not None or p < _TOLD:
         by = f"{looks.check}: {looks.reason.rstrip('.')}" if looks else f"their numbers of tokens (p = {p:.2g})"
         untested.append(
-            f"The format {EXPOSURE} is left out, since the true answers can be told from alternatives: {by}."
+            f"The format {form.name} is left out, since the true answers can be told from alternatives: {by}."
         )
         return None
-    scores = ground.scores.of(plan.target, key, items)
+    scores = ground.scores.of(plan.target, form.key, items)
     chance = np.array([float(row.mean()) for row in ranked.of(plan.target, items)])
     prior = ground.prior("graded")
-    controls = Controls(EXPOSURE, scores, chance[None], ground.sample(items), prior, "leakage_vs_alternatives")
-    return Scale(ground, EXPOSED, key, items, (), controls)
+    controls = Controls(form.name, scores, chance[None], ground.sample(items), prior, "leakage_vs_alternatives")
+    return Scale(ground, form, form.key, items, (), controls)
 
 
 def ranks(

@@ -97,11 +97,13 @@ FORMATS = (
     _options("reversed_choose", "reversed question", "letter options"),
     # Of few items, so that it can show that something is left, and hardly ever that nothing is.
     Format("acr", "acr/memorised", hits="acr/memorised", question_type="forced answer"),
+    # What is read where no model that never knew was given.
+    Format(EXPOSURE, f"{EXPOSURE}/score", prompt=_QUESTION, question_type="text options", ranked=True),
 )
 STORED = (
     Format("lens", "lens/beaten", graded=True, question_type="internal layers"),
-    Format("probe", "probe/beaten", graded=True, question_type="internal layers"),
-    Format("patched", "patched/probability", graded=True, question_type="internal layers"),
+    Format("probe", "probe/beaten", graded=True, question_type="internal layers", drawn="shuffled/beaten"),
+    Format("patched", "patched/probability", graded=True, question_type="internal layers", start="patched/cosine"),
 )
 """The formats of the evaluation `inside`, which reads hidden states for "not stored"."""
 FORMATS_OF = ("qa", "choices", "reversed", "freeform", "memory", "acr", "exposure", "inside")

@@ -107,7 +107,7 @@ class Ground:
     @property
     def formats(self) -> tuple[Format, ...]:
         """The formats with a reply or a forced answer."""
-        return tuple(form for form in self.scores.formats if not form.inside)
+        return tuple(form for form in self.scores.formats if not (form.inside or form.ranked))
 
     def chances(self, form: Format) -> Mapping[str, float]:
         """What guessing scores by question. Empty where it is 0 or not known."""

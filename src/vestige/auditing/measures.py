@@ -33,7 +33,7 @@ from vestige.artifacts.audits import (
 from vestige.artifacts.records import SEEN_BOUND, TOKENS_BOUND
 from vestige.artifacts.scores import Source, Sourced
 from vestige.artifacts.verdicts import percentage
-from vestige.auditing.formats import EXPOSED, TestedFormats, ranks
+from vestige.auditing.formats import TestedFormats, ranks
 from vestige.auditing.ground import Ground, shown
 from vestige.core.estimates import Estimate
 from vestige.core.text import Items, Sentences
@@ -338,9 +338,11 @@ def read_exposure(ground: Ground) -> tuple[Estimate | None, Sentences]:
     First the leakage against alternatives of the retrained models together, which should be 0. It is None without
     retrained models or alternatives. The second value has sentences for the reader.
     """
-    plan, ranked = ground.plan, ground.scores.ranked
-    names = [name for name in (plan.target, *plan.retrained, *plan.audited) if ground.has(name, EXPOSED.key)]
-    items = ground.scores.common(names, EXPOSED.key, ground.judged)
+    plan, ranked, form = ground.plan, ground.scores.ranked, ground.scores.ranking
+    if form is None:
+        return None, ()
+    names = [name for name in (plan.target, *plan.retrained, *plan.audited) if ground.has(name, form.key)]
+    items = ground.scores.common(names, form.key, ground.judged)
     sentences = []
     if revealed := [i for i in ground.judged if i in ranked.revealed]:
         sentences.append(

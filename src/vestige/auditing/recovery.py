@@ -37,7 +37,7 @@ from vestige.artifacts.audits import (
     WorstLine,
 )
 from vestige.artifacts.scores import Source, Sourced
-from vestige.auditing.formats import EXPOSURE, Expressed, Scale, TestedFormats, ranks, worst_line
+from vestige.auditing.formats import Expressed, Scale, TestedFormats, ranks, worst_line
 from vestige.auditing.ground import CURVE, SHARE, Case, Ground, judged_items, shown
 from vestige.core.estimates import Estimate
 from vestige.core.seeds import derive_seed
@@ -412,7 +412,6 @@ def gain_line(result: AttackResult) -> GainLine:
 
 CHOSEN = "chosen"
 """The one point of a search."""
-_RANKS = f"{EXPOSURE}/score"
 
 
 def searches(plan: AuditPlan) -> dict[str, tuple[PlannedAttack, ...]]:
@@ -434,6 +433,7 @@ def with_searches(case: Case) -> Case:
     sources = [Source(name) for name in (plan.target, *plan.audited, *plan.retrained)]
     values = {source: dict(tables) for source, tables in case.scores.values.items()}
     attacks, carried, parts_of, ranked = list(plan.attacks), dict(plan.carried), {}, dict(case.scores.ranked.scores)
+    ranks_key = case.scores.ranking.key if case.scores.ranking is not None else ""
     for name, runs in searches(plan).items():
         # With a stage more than a control, a subject would have one chance more to look as if it knew.
         skipped = {name for part in runs for name in plan.skipped.get(part.name, ())}
@@ -450,7 +450,7 @@ def with_searches(case: Case) -> Case:
             if all(_asked(case, source, part) for part in parts):
                 searched, stages = source._replace(attack=name, point=CHOSEN), _chosen(case, source, parts, halves)
                 values[searched] = {key: {i: values[at][key][i] for i, at in of.items()} for key, of in stages.items()}
-                ranked[searched] = {i: case.scores.ranked.scores[at][i] for i, at in stages.get(_RANKS, {}).items()}
+                ranked[searched] = {i: case.scores.ranked.scores[at][i] for i, at in stages.get(ranks_key, {}).items()}
                 carried[name] = carried.get(name, {}) | _carried(case, source.subject, parts)
         search = replace(parts[0], name=name, points=(CHOSEN,), settings={"parts": [part.name for part in parts]})
         attacks.insert(attacks.index(parts[0]), search)
@@ -474,7 +474,7 @@ def _chosen(
     stages: list[Source] = []
     for part in parts:
         stages += [source._replace(attack=part.name, point=point) for point in part.points]
-    keys = [case.scores.bits, _RANKS]
+    keys = [case.scores.bits]
     for form in case.scores.formats:
         keys += [form.key, form.hits]
     chosen: dict[str, dict[str, Source]] = {}
@@ -586,8 +586,10 @@ def read_ability(ground: Ground, recovery: Recovery, expressed: Expressed | None
             suppressed = Estimate("suppressed", gain.unit, gain.room, *ends, gain.before.n, gain.before.method)
             entry = _Withheld(form, gain.unit, suppressed, gain.brought(), result.why_not, form)
             withheld[result.attack.name].append(entry)
-    if EXPOSURE in leaks:
-        withheld = {attack.name: [*withheld[attack.name], *_by_hits(ground, attack)] for attack in attacks}
+    ranking = ground.scores.ranking
+    if ranking is not None and ranking.name in leaks:
+        for attack in attacks:
+            withheld[attack.name] += _by_hits(ground, attack, ranking.name)
     lines = tuple(_line(name, entries) for name, entries in withheld.items())
     able = frozenset((name, entry.counts_in) for name, entries in withheld.items() for entry in entries if entry.able)
     # An attack that shows the answers brings them whether anything was held back or not.
@@ -613,7 +615,7 @@ def _why_none(control: str, leaks: Mapping[str, float], weak: Sequence[AbleLine]
     return f"no attack brought back half of what the positive control held back{best}"
 
 
-def _by_hits(ground: Ground, attack: PlannedAttack) -> list[_Withheld]:
+def _by_hits(ground: Ground, attack: PlannedAttack, counts_in: str) -> list[_Withheld]:
     """Measure the recovery of answers in the control's own words, if ranks are judged without `retrained`.
 
     A model that refuses still ranks the true answer first, so ranks hide nothing. Nobody guesses an answer in words: an
@@ -631,7 +633,7 @@ def _by_hits(ground: Ground, attack: PlannedAttack) -> list[_Withheld]:
         if knows.mean() > ground.thresholds.admission and gap >= HALF * knows.mean():
             share = known_ratio_draws(after, knows, silenced, ground.sample(items, fixed=False), name=form.name)
             suppressed = Estimate("suppressed", "share", gap, gap, gap, len(items), "these items, exactly")
-            withheld.append(_Withheld(form.name, "share", suppressed, share, why_alone(ground, attack), EXPOSURE))
+            withheld.append(_Withheld(form.name, "share", suppressed, share, why_alone(ground, attack), counts_in))
     return withheld
 
 

@@ -41,7 +41,7 @@ from vestige.artifacts.audits import (
 from vestige.artifacts.layout import AttackFolder, AuditFolder, EvalFolder, RunFolder, SubjectFolder, own_folder
 from vestige.artifacts.provenance import code_digest, odd_tokens_told, read_provenance
 from vestige.artifacts.records import read_finished, read_prompt
-from vestige.artifacts.scores import Format, ScoreTable, write_table
+from vestige.artifacts.scores import Format, ScoreTable, is_current, write_table
 from vestige.artifacts.verdicts import write_verdicts
 from vestige.auditing.claims import drop_failed_evidence
 from vestige.auditing.gather import (
@@ -983,10 +983,10 @@ def rejudge(run: Path | str, changes: Mapping[str, Any] | None = None) -> list[A
             plan = replace(plan, settings=settings.identity())
             if plan.evaluations:
                 plan = with_soundness(folder, plan)
-            if plan.table:
-                write_plan(audit_folder, plan)
-            else:
-                # Of an audit that was made before there were score tables.
+            if plan.evaluations and not is_current(audit_folder.scores):
+                # Of an audit that was made before there were such score tables.
                 plan = write_scores(folder, *_answers(folder, plan))
+            else:
+                write_plan(audit_folder, plan)
             judge_plan(folder, audit_folder, plan, anew=True)
         return write_verdicts(folder)

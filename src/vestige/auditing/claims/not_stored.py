@@ -27,12 +27,17 @@ def of_blocks(ground: Ground, stored: TestedFormats, groups: Mapping[str, ScaleB
     grouped = by_group(ground, groups, inside, subject)
     singles = single_facts(ground, subject, stored.judged, ())
     # Another start is no gap: nobody could have read it, and its blocks show nothing.
-    lacking = [name for name in inside.not_asked if not of_another_start(ground, subject, name)]
-    other_start = (f"{name}: its initial weights are not the target's" for name in {*inside.not_asked} - {*lacking})
+    lacking: list[str] = []
+    other_start: list[str] = []
+    for scale in stored.judged:
+        if scale.name in inside.not_asked and of_another_start(ground, subject, scale.form):
+            other_start.append(f"{scale.name}: its initial weights are not the target's")
+        elif scale.name in inside.not_asked:
+            lacking.append(f"{scale.name}: not read of it")
     parts = judged(ground, [*inside.leaks.values()], stays_below)
     parts, one_group = unless_one_group(ground, subject, stored, inside, parts)
     return ClaimEvidence(
         parts=(*parts, *grouped.parts, *singles.parts),
         left_out=(*stored.not_admitted, *other_start, *grouped.left_out, *singles.gaps),
-        gaps=(*one_group, *(f"{name}: not read of it" for name in lacking), *grouped.gaps),
+        gaps=(*one_group, *lacking, *grouped.gaps),
     )
