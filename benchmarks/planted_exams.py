@@ -205,7 +205,8 @@ def attacked() -> tuple[Planted, ...]:
     gone: Truth = {"not recoverable": True, "benchmark valid": True}
     return (
         Planted("never knew", gone),
-        Planted("knows 0.3 and no more", gone, leak=dict.fromkeys(FORMATS, 0.3)),
+        # Whoever attacks a model has its plain answers too.
+        Planted("knows 0.3 and no more", gone | {"not recoverable": False}, leak=dict.fromkeys(FORMATS, 0.3)),
         Planted("over-forgotten, then repaired", gone, avoid={"generate": 0.8}, avoid_bits=10.0, repaired=True),
         Planted("suppressed 0.5", back, back=0.5),
     )
