@@ -455,7 +455,7 @@ def write_table(path: Path, table: ScoreTable) -> None:
 
 
 def is_current(path: Path) -> bool:
-    """Whether there is a score table that this version of Vestige wrote; all else is for `read_table` to check."""
+    """Whether this version of Vestige wrote the score table. `read_table` checks the rest."""
     if not path.is_file():
         return False
     with open_input(path) as file:
