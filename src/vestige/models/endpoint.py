@@ -2,8 +2,8 @@
 
 With the model's tokeniser prompts are rendered here and sent as tokens. Without it they are sent as chat messages,
 which the server renders. Answers are scored from the log-probabilities of prompts, which vLLM gives
-(`prompt_logprobs`). What a server is able to do is tried before it is used, with pairs of texts of which one must be
-likelier: a server that gives something different would have every model measured at chance.
+(`prompt_logprobs`). A server's abilities are tested before use, with pairs of texts of which one must be likelier: a
+server with wrong scores would put every model at chance.
 
 Log-probabilities are in nats.
 """
@@ -33,7 +33,7 @@ from vestige.models.reading import Asking, Prompted, Reading, TextScore, Way
 from vestige.models.scoring import AnswerScore
 
 VERSION = 2
-"""Part of a served model's identity. Raised when the same server would be asked otherwise."""
+"""Part of a served model's identity. Raised when requests to the same server change."""
 
 _LOG = logging.getLogger(__name__)
 # What servers take for a seed is a whole number of 31 bits, in some of them.
@@ -46,7 +46,7 @@ _FINGERPRINT = (
 )
 _FINGERPRINT_TOKENS = 16
 _USER, _ASSISTANT, _END = "\ue0f1", "\ue0f2", "\ue0f3"
-"""What stands around turns where the server renders them: signs for private use, which no text should hold."""
+"""The marks around turns that the server renders: characters of the private use area, which no text should contain."""
 _CUT = {"length", "max_tokens"}
 _SCORES = "prompt_logprobs"
 _MOST_LETTERS = 1_000
@@ -59,7 +59,7 @@ _NO_SCORES = (
 
 @dataclass(frozen=True)
 class Ability:
-    """What a server takes: prompts as tokens or as chats, and with which further settings."""
+    """The input that a server accepts: prompts as tokens or as chats, and the further settings."""
 
     form: Literal["tokens", "chat"]
     more: Mapping[str, Any]
@@ -103,9 +103,9 @@ class Endpoint:
         context: int | None = None,
         sampling: Sampling | None = None,
     ) -> None:
-        """As `generate`, but each prompt's number and reply are given to `take` as soon as the reply is there.
+        """As `generate`, but `take` receives each prompt's number and reply immediately.
 
-        The reply is None where the server refuses that prompt or filters what the model said.
+        The reply is None if the server rejects the prompt or filters the reply.
         """
         self.client.tell_each(self._reply_jobs(prompts, end_ids, max_new_tokens, context, sampling), take)
 
@@ -130,7 +130,7 @@ class Endpoint:
         return [score.answer(e) for score, e in zip(scores, encoded, strict=True)]
 
     def read(self, prompted: Sequence[Prompted], asking: Asking) -> list[Reading]:
-        """What is wanted of each prompt, in the order given. A text that is asked twice is read once."""
+        """Return the requested values of each prompt, in order. Equal texts are read once."""
         texts: dict[tuple[tuple[int, ...], tuple[int, ...]], None] = {}
         for p in prompted:
             texts |= dict.fromkeys((p.prompt, text) for text in p.texts)
@@ -153,7 +153,7 @@ class Endpoint:
         return readings
 
     def score_letters(self, prompts: Sequence[LetterPrompt]) -> list[LetterScore]:
-        """What comes after each prompt, in the order given. Of the likeliest tokens those that are letters are told."""
+        """Return the next letters after each prompt, in order. Letters among the likeliest tokens are included."""
 
         # A request for each letter, since of a place the given token and the likeliest are all that is told.
         def jobs() -> Iterator[Job[TextScore]]:
@@ -190,7 +190,7 @@ class Endpoint:
         return Job(path, body, read, Amount(1, len(prompt), room))
 
     def _asked(self, prompt: Sequence[int]) -> tuple[str, dict[str, Any]]:
-        """The path and the part of the body that says what is asked."""
+        """Return the path and the body's part with the prompt."""
         if self.ability.form == "tokens":
             return "completions", {"model": self.to.model, "prompt": list(prompt)}
         text = self.tokenizer.decode(list(prompt), skip_special_tokens=False, clean_up_tokenization_spaces=False)
@@ -198,7 +198,7 @@ class Endpoint:
         return "chat/completions", {"model": self.to.model, "messages": messages_of(text)}
 
     def _reply(self, body: Any, n_prompt: int | None, room: int, end_ids: Sequence[int]) -> Reply:
-        """The first reply in `body`, which was given to a prompt of so many tokens, where they are known."""
+        """Return the first reply in `body`, with the prompt's number of tokens, if known."""
         choice = _choice(body)
         self._check_read(body, n_prompt)
         text = self.client.text(_said(choice))
@@ -229,7 +229,7 @@ class Endpoint:
             )
 
     def _score_job(self, ids: Sequence[int], start: int) -> Job[TextScore]:
-        """The scores of `ids[start:]` after what stands before them."""
+        """Return the job that scores `ids[start:]` after the earlier tokens."""
         if not self.scores:
             raise InputError(f"{self.to.shown} does not score answers that are given: {_NO_SCORES}")
         path, body = self._asked(ids)
@@ -288,7 +288,7 @@ def _prompt_scores(choice: Mapping[str, Any], ids: list[int], start: int) -> Tex
 
 
 def _said(choice: Mapping[str, Any]) -> Any:
-    """The text of a reply. A reasoning field stands before the answer as a trace, since it is a part of the output."""
+    """The text of a reply. A reasoning field precedes the answer as a trace, since it is a part of the output."""
     message = choice.get("message")
     if not isinstance(message, dict):
         return choice.get("text")
@@ -313,7 +313,7 @@ def messages_of(text: str) -> list[dict[str, str]]:
 
 
 def text_tokenizer() -> PreTrainedTokenizerFast:
-    """A tokeniser of bytes, for servers that render and tokenise what they are asked."""
+    """Return a tokeniser of bytes, for servers that render and tokenise."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     bytes_alone = Tokenizer(models.BPE({sign: n for n, sign in enumerate(alphabet)}, []))
     bytes_alone.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
@@ -336,7 +336,7 @@ def text_tokenizer() -> PreTrainedTokenizerFast:
 class EndpointModel(LoadedModel):
     """A model behind an address. It has no weights here: who asks for `model` is refused in one sentence.
 
-    `told` is what the server says of itself, and `fingerprint` what its model replies to a few fixed prompts.
+    `told` is the server's own description, and `fingerprint` its model's replies to a few fixed prompts.
     """
 
     endpoint: Endpoint = field(kw_only=True)
@@ -365,7 +365,7 @@ class EndpointModel(LoadedModel):
         return "its server says otherwise or replies otherwise than before: take a new --output-dir"
 
     def provenance(self) -> dict[str, str]:
-        """What provenance.json says of it."""
+        """Return its entry in provenance.json."""
         return {
             "device": f"behind the address {self.endpoint.to.shown}",
             "chat_template": self.template,
@@ -376,7 +376,7 @@ class EndpointModel(LoadedModel):
         }
 
     def digest(self, weights: str = "") -> ModelDigest:
-        """The digest of all that is known of the model. What is behind an address has no digest of its weights."""
+        """The digest of all that is known of the model. A served model has no digest of its weights."""
         to, ability = self.endpoint.to, self.endpoint.ability
         return ModelDigest(
             weights=content_id([VERSION, to.url, to.model, self.told, self.fingerprint], length=64),
@@ -390,8 +390,8 @@ class EndpointModel(LoadedModel):
 def open_endpoint(settings: ModelSettings) -> EndpointModel:
     """The model behind an address, once it was tried what its server is able to do.
 
-    Refused in one sentence: a server that does not answer, does not have the model or sends empty replies, another
-    tokeniser than that of the model, and log-probabilities that cannot be right.
+    Rejects a server without an answer, without the model or with empty replies, a tokeniser other than the model's, and
+    impossible log-probabilities.
     """
     to = address(settings.model)
     client = Client(to, Ledger(to))
@@ -442,7 +442,7 @@ def open_endpoint(settings: ModelSettings) -> EndpointModel:
 
 
 def _told_by(to: Address, client: Client) -> tuple[str, int | None]:
-    """What the server says of itself (`owned_by`, version, what it loaded), and how many tokens its model reads."""
+    """Return the server's own description (`owned_by`, version, loaded model), and its context length."""
     try:
         listed = client.get(f"{to.url}/models")
     except Rejected:
@@ -478,7 +478,7 @@ _ABILITIES: Mapping[bool, tuple[Ability, ...]] = {
         Ability("chat", {}, tokens_field="max_completion_tokens"),
     ),
 }
-"""What is tried in turn, with a tokeniser and without."""
+"""The tests in order, with a tokeniser and without."""
 
 
 def _with_scores(
@@ -486,7 +486,7 @@ def _with_scores(
 ) -> Endpoint:
     """The engine with scores, or as it is where the server gives none.
 
-    What a model replies greedily is likelier, token by token, than any other value: other scores are refused.
+    A model's greedy reply is likelier, token by token, than any other text: other scores are rejected.
     """
     scoring = replace(endpoint, scores=True)
     pairs = []

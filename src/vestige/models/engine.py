@@ -1,7 +1,7 @@
-"""What a model is asked, wherever it is: replies, scores of texts, what comes next. In memory, or behind an address.
+"""The queries to a model in memory or on a server: replies, scores of texts, next tokens.
 
-What asks through an `Engine` works with both. What needs `LoadedModel.model` needs weights, and is refused in one
-sentence for a model behind an address.
+In memory, or behind an address. What asks through an `Engine` works with both. Code that needs `LoadedModel.model`
+needs weights, and rejects a served model.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,7 +19,7 @@ class Engine(Protocol):
 
     @property
     def scores(self) -> bool:
-        """Whether answers that are given can be scored."""
+        """Return whether given answers can be scored."""
 
     @property
     def prefills(self) -> bool:
@@ -34,16 +34,16 @@ class Engine(Protocol):
         context: int | None = None,
         sampling: Sampling | None = None,
     ) -> list[Reply]:
-        """Replies to `prompts`, in the order given. Greedy unless `sampling` is given."""
+        """Replies to `prompts`, in the order given. Greedy without `sampling`."""
 
     def score_answers(self, encoded: Sequence[Encoded], *, whole: bool = False) -> list[AnswerScore]:
         """Scores of the answers, in the order given. `whole` where an answer is most of its row."""
 
     def read(self, prompted: Sequence[Prompted], asking: Asking) -> list[Reading]:
-        """What is wanted of each prompt, in the order given."""
+        """Return the requested values of each prompt, in order."""
 
     def score_letters(self, prompts: Sequence[LetterPrompt]) -> list[LetterScore]:
-        """What comes after each prompt, in the order given."""
+        """Return the next letters after each prompt, in order."""
 
 
 @runtime_checkable

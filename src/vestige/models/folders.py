@@ -1,9 +1,9 @@
-"""What a model's folder says of itself, checked before its weights are read: config, names and shapes of tensors.
+"""Checks of a model's folder before its weights are read: config, names and shapes of tensors.
 
-A folder may come from a stranger. What its config asks for is compared with what its safetensors files hold, by their
-headers and by the rules that transformers itself loads by. Nothing is left to be filled with random numbers.
+A folder may come from a stranger. The config's tensors are compared with those in the safetensors files, by their
+headers and by transformers' own loading rules. Nothing is left to be filled with random numbers.
 
-The digest of a model: what every result that depends on it is keyed by.
+The digest of a model: the key of every result that depends on it.
 """
 
 import contextlib
@@ -71,7 +71,7 @@ class ModelDigest:
     def refuse_other(self, expected: "ModelDigest | str", role: str, advice: str) -> None:
         """Raise InputError, naming the parts that differ, unless this is the digest that was `held` of `what`.
 
-        Of a digest that is held as its `id` alone, the parts are not known.
+        A digest stored only as its `id` has unknown parts.
         """
         if self.id == (expected if isinstance(expected, str) else expected.id):
             return
@@ -104,9 +104,9 @@ def weights_digest(model: nn.Module) -> str:
 def model_digest(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, template: str, weights: str = ""
 ) -> ModelDigest:
-    """The digest of a model that is asked through the tokeniser and the template of the digest `template`.
+    """Return the digest of a model with the tokeniser and the template of the digest `template`.
 
-    `weights` is the digest of its weights where that is known: it takes seconds for each 10^9 of them.
+    `weights` is the known digest of its weights: computing it takes seconds for each 10^9 weights.
     """
     generation = getattr(model, "generation_config", None)
     return ModelDigest(
@@ -189,7 +189,7 @@ def refusing(role: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def quietly() -> Iterator[None]:
-    """Without transformers' bars, and its report on what is missing or unexpected: that is refused, in a sentence."""
+    """Hide transformers' bars and its report on missing or unexpected tensors, which are rejected anyway."""
     loggers = [logging.getLogger(f"transformers.{name}") for name in ("modeling_utils", "utils.loading_report")]
     for logger in loggers:
         logger.addFilter(_no_report)
@@ -369,10 +369,9 @@ def meta_model(config: PreTrainedConfig, folder: Path, n_tensors: int, **options
 
 
 def check_tensors(folder: Path, model: PreTrainedModel, config: PreTrainedConfig, stored: Mapping[str, Stored]) -> None:
-    """Refuse a folder unless its tensors are those of the model, by name and shape, in a floating-point format.
+    """Reject a folder unless its tensors match the model's, by name and shape, in a floating-point format.
 
-    The meta tensors go through transformers' own loader, so that what it renames, ties, or knows to be needless counts
-    as it does there.
+    The meta tensors go through transformers' own loader, so that its renames, ties and optional tensors count here too.
     """
     # A checkpoint may have a name with or without the prefix of the body of the model.
     prefix, names = f"{model.base_model_prefix}.", [name for name, _ in model.named_parameters()]
@@ -400,7 +399,7 @@ def check_tensors(folder: Path, model: PreTrainedModel, config: PreTrainedConfig
 
 
 def check_loaded(folder: Path, info: Mapping[str, Any], stored: Mapping[str, Stored]) -> None:
-    """Refuse what transformers' loading info tells as missing, unexpected or mismatched."""
+    """Reject missing, unexpected or mismatched tensors in transformers' loading info."""
     if missing := info["missing_keys"]:
         raise InputError(
             f"{folder} lacks {len(missing)} of the tensors that its config.json asks for ({several(missing)}), and "
@@ -427,7 +426,7 @@ def is_adapter(folder: Path) -> bool:
 
 
 def adapter_config(adapter: Path) -> dict[str, Any]:
-    """The adapter's config. One that names modules to import is refused, whatever peft would make of it."""
+    """The adapter's config. A config that names modules to import is rejected."""
     path = adapter / "adapter_config.json"
     config = read_json(path)
     if not isinstance(config, dict):

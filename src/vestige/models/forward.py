@@ -1,6 +1,6 @@
 """The one place where token ids become logits: which rows share a pass, and logits only where they are read.
 
-Where a GPU's memory does not hold a pass, it is made again in smaller parts. How rows are cut into passes changes no
+If a GPU's memory is too small for a pass, the pass is split and repeated. How rows are cut into passes changes no
 number beyond rounding. A process that ran short once keeps its passes small.
 
 Axes: B rows, T positions, K positions read, V vocabulary. Rows are padded on the right to the longest of their pass, so
@@ -42,8 +42,8 @@ def passes_by_length(
     """Indices of the rows of each pass: the cheapest split of the rows sorted by length.
 
     A pass over n rows costs n times its longest row, and `pass_tokens` more. It holds one row, or at most
-    `token_budget` tokens with its padding and the `before` that each row stands behind. Longest first, so that the
-    largest buffers are taken before memory is in pieces.
+    `token_budget` tokens with its padding and the `before` tokens of each row. Longest first, so that the largest
+    buffers are taken before memory is in pieces.
     """
     order = sorted(range(len(lengths)), key=lambda i: lengths[i])
     # best[k]: the least cost of the k shortest rows; begins[k]: where the last pass over them begins.
@@ -72,7 +72,7 @@ def batches_by_length(
 ) -> Iterator[tuple[int, list[int]]]:
     """The width of each pass, which is its longest row's, with the indices of its rows.
 
-    Budget and cost are those of a CPU. On another `device` they are larger.
+    Budget and cost are a CPU's. On another `device` they are larger.
     """
     cost, times = (1, 1) if device.type == "cpu" else (GPU_COST, GPU_TOKENS)
     passes = passes_by_length(lengths, pass_tokens=cost * pass_tokens, token_budget=times * token_budget, before=before)
@@ -81,7 +81,7 @@ def batches_by_length(
 
 
 def right_padded(rows: Sequence[Sequence[int]], width: int, device: torch.device) -> Int[Tensor, "B T"]:
-    """Token ids, with zeros behind each row. Under a causal mask what stands behind changes nothing before it."""
+    """Token ids, with zeros behind each row. Under a causal mask later tokens do not affect earlier ones."""
     ids = torch.zeros(len(rows), width, dtype=torch.long)
     for i, row in enumerate(rows):
         ids[i, : len(row)] = torch.tensor(row)
@@ -122,7 +122,7 @@ def smaller(budget: int) -> int:
 
 
 def halve() -> None:
-    """Note that memory ran short, and give back what torch holds of it."""
+    """Record that memory was insufficient, and free torch's cache."""
     happened[_HALVINGS] += 1
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
@@ -150,7 +150,7 @@ def within_memory(run: Callable[P, R]) -> Callable[P, R]:
 
 @contextmanager
 def on_threads(n: int) -> Iterator[None]:
-    """Within it torch uses `n` threads, whatever the shell says: how a sum is split decides its last digits."""
+    """Inside the context torch uses `n` threads: the split of a sum decides its last digits."""
     before = torch.get_num_threads()
     torch.set_num_threads(n)
     try:
@@ -172,9 +172,9 @@ def attention(device: str, precision: Precision) -> AbstractContextManager[objec
 
 
 class OwnAttention(TorchFunctionMode, ABC):
-    """Within it `attend` is asked where a model calls `scaled_dot_product_attention`. Nothing more changes.
+    """Inside the context `attend` replaces a model's calls of `scaled_dot_product_attention`. Nothing more changes.
 
-    A class, since that is torch's way to stand between a model and the functions that it calls.
+    It is a class because torch intercepts functions that way.
     """
 
     def __torch_function__(
@@ -189,7 +189,7 @@ class OwnAttention(TorchFunctionMode, ABC):
 
     @abstractmethod
     def attend(self, *args: Any, **options: Any) -> torch.Tensor:
-        """What attention gives here; torch's own can be called."""
+        """Return the attention's output. torch's own function can be called."""
 
 
 class Float32Attention(OwnAttention):

@@ -18,12 +18,12 @@ from vestige.models.keys_values import cache_arguments, keeps_keys
 
 TOKEN_BUDGET = 4096
 STEP_TOKENS = 32
-"""What a step of decoding costs besides its rows, in tokens."""
+"""The cost of a step of decoding in addition to its rows, in tokens."""
 
 
 @dataclass(frozen=True)
 class Reply:
-    """What a model answered.
+    """A model's answer.
 
     `ids` leaves out the token that ended the reply. `finish` is "stop" when there was one and "length" otherwise.
     `margin` is the least difference (nats) between the first and the second token's logit over the reply: a small one
@@ -56,7 +56,7 @@ def generate(
     sampling: Sampling | None = None,
     token_budget: int = TOKEN_BUDGET,
 ) -> list[Reply]:
-    """Replies to `prompts`, in the order given. Greedy unless `sampling` is given.
+    """Replies to `prompts`, in the order given. Greedy without `sampling`.
 
     A reply is cut at `max_new_tokens`, and where prompt and reply together fill the `context`.
     """
@@ -74,7 +74,7 @@ def generate(
 
 
 Choose = Callable[[Float[Tensor, "B V"], list[int]], Int[Tensor, " B"]]
-"""How the next tokens of these rows are chosen."""
+"""Chooses the next tokens of these rows."""
 
 
 def _chooser(sampling: Sampling | None, rows: list[int]) -> Choose | None:
@@ -101,8 +101,9 @@ def draw(
 ) -> Int[Tensor, " B"]:
     """The token at each row's `uniform` share of its nucleus, whose tokens are in the vocabulary's order.
 
-    The nucleus holds the token that crosses `top_p`, so it is never empty (Holtzman et al., 1904.09751). Of tokens that
-    are equally likely there, the first. All is done on the device of the logits. Nothing is sorted where `top_p` is 1.
+    The nucleus holds the token that crosses `top_p`, so it is never empty (Holtzman et al., 1904.09751). Among equally
+    likely tokens there, the first counts. All is done on the device of the logits. Nothing is sorted where `top_p` is
+    1.
     """
     # Not normalised: a share is one of their sum. The greatest weight is 1, so that none overflows.
     weights = (logits - logits.amax(-1, keepdim=True)).div_(temperature).exp_()
@@ -121,7 +122,10 @@ def draw(
 
 
 def _first_beyond(rising: Float[Tensor, "B N"], level: Float[Tensor, "B 1"]) -> Int[Tensor, "B 1"]:
-    """Where a rising sum is first more than what is wanted. Where rounding ate that, the last place that adds to it."""
+    """Return the index at which a rising sum first exceeds the target.
+
+    If rounding prevents that, the last index with an increase.
+    """
     index = (rising <= level).sum(-1, keepdim=True)
     return torch.minimum(index, (rising < rising[:, -1:]).sum(-1, keepdim=True))
 
@@ -141,7 +145,7 @@ def _nucleus(weights: Float[Tensor, "B V"], top_p: float) -> Bool[Tensor, "B V"]
 
 @dataclass
 class Decoding:
-    """Rows in decoding: the cache, and the mask over what it holds."""
+    """Rows in decoding: the cache, and its mask."""
 
     model: PreTrainedModel
     cache: DynamicCache

@@ -1,17 +1,17 @@
 """Logits at chosen positions only, laid end to end: the output head never sees the others.
 
-The head is reached through the model's own forward pass, with the hidden states that it is given cut down to the
-positions that are read. So whatever a model does to its logits afterwards (soft caps, scales) is done, and hooks on
-the root module run. Several passes over rows of different widths share one product of the head: each but the last is
-stopped where the head would begin.
+The head runs inside the model's own forward pass, with the hidden states cut down to the positions that are read. So
+whatever a model does to its logits afterwards (soft caps, scales) is done, and hooks on the root module run. Several
+passes over rows of different widths share one product of the head: each but the last is stopped where the head would
+begin.
 
 Axes: B rows, T positions, D hidden width, N positions read, V vocabulary.
 
 Rows laid end to end in one pass: products with weights see all their tokens and no padding.
 
-Attention alone is computed row by row, of rows of like length together. The model is given places that begin anew with
-each row, and a mask that lets no row see another. Where it asks torch for attention with that mask, it gets the same
-from the rows apart. A model that computes its attention otherwise uses the mask, and is right too.
+Attention alone is computed row by row, of rows of like length together. The model gets positions that begin anew with
+each row, and a mask that separates rows. If it calls torch's attention with that mask, it gets the same from separate
+rows. A model that computes its attention otherwise uses the mask, and is right too.
 
 Axes: N tokens end to end, P the tokens of rows padded to their neighbours, H heads, W width of a head.
 """
@@ -63,7 +63,7 @@ def packs(lengths: Sequence[int]) -> list[list[int]]:
 
 @dataclass(frozen=True)
 class Packed:
-    """Where the tokens of rows end to end stand: in their row, and among rows padded to their neighbours.
+    """The positions of concatenated rows' tokens: in their row, and among rows padded to their neighbours.
 
     `shapes` are rows and width of each attention. `take` finds the tokens for them, one after another, the first token
     in place of padding, and `back` brings them end to end again.
@@ -77,7 +77,7 @@ class Packed:
 
     @classmethod
     def of(cls, lengths: Sequence[int]) -> "Packed":
-        """Of rows of these lengths, in this order."""
+        """Return the packing of rows with these lengths, in this order."""
         sizes = torch.tensor(lengths)
         starts = sizes.cumsum(0) - sizes
         owners = torch.repeat_interleave(torch.arange(len(lengths)), sizes)
@@ -137,7 +137,7 @@ _TRIED = 16
 class Pass:
     """Rows that go through the model together. `read` counts positions row after row through the whole of `ids`.
 
-    With `packed` they stand end to end in one.
+    With `packed` they are concatenated into one.
     """
 
     ids: Int[Tensor, "B T"]
@@ -156,7 +156,7 @@ class Pass:
 
 
 class _Reached(Exception):
-    """The hidden states that the head is given are known. The head itself is not wanted."""
+    """The head's input is known. The head itself is not wanted."""
 
 
 def logits_read(model: PreTrainedModel, passes: Sequence[Pass], order: Int[Tensor, " N"]) -> Float[Tensor, "N V"]:
@@ -172,7 +172,7 @@ def logits_read(model: PreTrainedModel, passes: Sequence[Pass], order: Int[Tenso
 
 
 def hidden_read(model: PreTrainedModel, batch: Pass) -> Float[Tensor, "N D"]:
-    """What the head is given at the positions read. The head is not computed."""
+    """Return the head's input at the requested positions. The head is not computed."""
     kept: list[Tensor] = []
 
     def stop(hidden: Float[Tensor, "B T D"]) -> Tensor:
@@ -199,9 +199,9 @@ LogitsRead = Callable[[PreTrainedModel, Sequence[Pass], Int[Tensor, " N"]], Floa
 
 @torch.no_grad()
 def how_to_read(model: PreTrainedModel, ids: Sequence[int]) -> LogitsRead:
-    """`logits_read` where it gives what the plain way gives on the first tokens of one row. Otherwise, the plain way.
+    """Return `logits_read` if it agrees with the plain way on the first tokens of one row. Otherwise, the plain way.
 
-    The two agree where they are within 1e-4 of the largest logit in float32, and 1/64 of it in narrower numbers.
+    The two agree if they are within 1e-4 of the largest logit in float32, and 1/64 in narrower numbers.
     """
     row = torch.tensor([list(ids[:_TRIED])], device=model.device)
     every = torch.arange(row.shape[1], device=row.device)
@@ -222,7 +222,7 @@ def how_to_read(model: PreTrainedModel, ids: Sequence[int]) -> LogitsRead:
 
 @torch.no_grad()
 def reads_packed(model: PreTrainedModel, ids: Sequence[int]) -> bool:
-    """Whether rows of this model may stand end to end: it `can_pack`, and two do on which it was tried."""
+    """Return whether rows of this model may be concatenated: it `can_pack`, and a test with two rows agrees."""
     if not can_pack(model):
         return False
     tried = list(ids[:_TRIED])

@@ -1,9 +1,9 @@
 """Requests to an OpenAI-compatible server, many at a time: pooled connections, retries, bounds on time, bytes, amounts.
 
-The key is read from the environment, goes into one header and in no other place. What a server says is cleared of it,
-since servers quote keys in their errors. Redirections are not followed, since they would carry the key to another host.
-A time limit is for a whole exchange: one that begins anew with every byte would let a server that sends one now and
-then hold it for ever.
+The key is read from the environment, goes into one header and in no other place. The key is removed from a server's
+text, since servers quote keys in their errors. Redirections are not followed, since they would carry the key to another
+host. A time limit is for a whole exchange: one that begins anew with every byte would let a server that sends one now
+and then hold it for ever.
 """
 
 import asyncio
@@ -35,7 +35,9 @@ T_co = TypeVar("T_co", covariant=True)
 X = TypeVar("X")
 
 _POOLED = 64
-"""Connections in one pool: a pool looks through all of them for each request, so that a thousand would cost most."""
+"""Connections in one pool: a pool searches all its connections for each request, so that a thousand would dominate the
+cost.
+"""
 _LANE = ContextVar("lane", default=0)
 _MOST_BYTES = 64 * 2**20
 # Shorter values stand for "no key" with servers that want one to be sent, and occur in any text.
@@ -75,10 +77,10 @@ class Garbled(Fault):
 
 
 class Ledger:
-    """What was spent and what is booked: amounts are booked before a request at their most, and settled after it."""
+    """Amounts spent and booked: a request's maximum is booked before it, and settled after it."""
 
     def __init__(self, limits: Limits, spent: Amount = Amount(0, 0, 0)) -> None:  # noqa: B008
-        """Begin with what was `spent` before."""
+        """Start with the amount `spent` before."""
         limits.check()
         self._limits, self.spent, self.booked = limits, spent, Amount(0, 0, 0)
 
@@ -91,7 +93,7 @@ class Ledger:
         return False
 
     def settle(self, most: Amount, taken: Amount) -> None:
-        """Put back what was set aside, and count what the request took."""
+        """Release the booking, and count the request's use."""
         self.booked, self.spent = self.booked.minus(most), self.spent.plus(taken)
 
     def _fits(self, amount: Amount) -> bool:
@@ -105,9 +107,9 @@ class Ledger:
 
 @dataclass(frozen=True)
 class Job(Generic[T_co]):
-    """A request, what is made of its reply (Garbled where that is none), and the most that it can take.
+    """A request, the parser of its reply (Garbled for an invalid reply), and its maximum use.
 
-    `taken` says what it did take. Without it that is the reply's `usage`, and `most` where the reply has none.
+    `taken` returns the actual use. Without it that is the reply's `usage`, and `most` where the reply has none.
     """
 
     path: str
@@ -131,7 +133,7 @@ def _spellings(key: str) -> re.Pattern[str]:
 
 
 class Client:
-    """One server. Connections are kept from call to call, and `ledger` has the count of what was sent."""
+    """One server. Connections are reused between calls, and `ledger` counts the requests."""
 
     def __init__(self, to: Server, ledger: Ledger) -> None:
         """No connection is opened yet."""
@@ -149,11 +151,11 @@ class Client:
         return self.all([Job(url, {}, lambda body: body)])[0]
 
     def all(self, jobs: Iterable[Job[T]]) -> list[T]:
-        """What is made of each reply, in order. No reply is an error, in one sentence."""
+        """Return the parsed replies, in order. No reply is an error, in one sentence."""
         return self.each(jobs, self._reply_or_error)
 
     def tell_each(self, jobs: Iterable[Job[T]], take: Callable[[int, T | None], None]) -> None:
-        """Give `take` each job's number and what is made of its reply, as soon as it is there.
+        """Give `take` each job's number and parsed reply immediately.
 
         None where the server refuses that prompt (HTTP 400, 413, 422) or filters its reply. Any other value is an error
         as of `all`, raised after the end of all that is under way.
@@ -172,9 +174,10 @@ class Client:
         self.each(enumerate(jobs), one, finish=True)
 
     def each(self, things: Iterable[X], do: Callable[[X], Awaitable[T]], *, finish: bool = False) -> list[T]:
-        """What `do` makes of each thing, in order. At most `concurrency` are taken out of `things` and under way.
+        """Return the result of `do` for each thing, in order.
 
-        The first error ends it, with `finish` after the end of all that is under way.
+        At most `concurrency` are taken out of `things` and under way. The first error ends it, with `finish` after the
+        end of all that is under way.
         """
         return _run(self._each(things, do, finish))
 
@@ -206,7 +209,7 @@ class Client:
         return [results[n] for n in range(len(results))]
 
     async def reply(self, job: Job[T]) -> T:
-        """What is made of the reply to one request. Raises the last Fault where no attempt brought one."""
+        """Return the parsed reply to one request. Raises the last Fault where no attempt brought one."""
         for attempt in range(self.to.attempts):
             try:
                 return await self._attempt(job)
@@ -339,7 +342,7 @@ class Client:
         return self._spellings.sub("[key]", text) if self._spellings is not None else text
 
     def text(self, value: Any) -> str:
-        """A text that the server sent, without the key and without what no file could hold."""
+        """Return a server's text without the key and without invalid characters."""
         if value is None:
             return ""
         if not isinstance(value, str):
@@ -348,7 +351,7 @@ class Client:
 
 
 def used_tokens(body: Any) -> tuple[int | None, int | None]:
-    """Tokens sent and received, as the `usage` of a reply says. None is what it does not credibly say."""
+    """Return the tokens sent and received, from a reply's `usage`. An implausible value is None."""
     usage = body.get("usage") if isinstance(body, dict) else None
     counts = [usage.get(name) if isinstance(usage, dict) else None for name in ("prompt_tokens", "completion_tokens")]
     sent, received = (

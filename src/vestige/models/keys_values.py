@@ -55,7 +55,7 @@ STATES = frozenset(("mamba", "mamba2", "falcon_mamba", "rwkv", "xlstm"))
 def can_go_on(model: PreTrainedModel, *, window: int = 0) -> bool:
     """Whether rows can go on from the keys and values of others: every layer leaves them in a cache, and keeps all.
 
-    A layer that looks back over fewer than `window` tokens is none of these.
+    A layer with an attention window below `window` tokens does not qualify.
     """
     rope = model.config.get_text_config().to_dict().get("rope_parameters") or {}
     # `longrope` (Phi-3) turns the positions of a long text otherwise than those of a short one, so that what a text's
@@ -84,7 +84,7 @@ def cache_arguments(model: nn.Module, cache: DynamicCache | None) -> dict[str, A
     """The arguments by which a pass goes on from a cache, or leaves none with None.
 
     transformers calls it `cache` since 5.24 and takes the name `past_key_values` until 5.40. Models that bring their
-    own code have either. An adapter hands on what it is given.
+    own code have either. An adapter passes its arguments on.
     """
     base = getattr(model, "get_base_model", lambda: model)()
     return {_cache_name(type(base).forward): cache, "use_cache": cache is not None}

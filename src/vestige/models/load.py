@@ -1,4 +1,4 @@
-"""From a model's name to a subject: a hub id, a local folder, a folder with an adapter, a built-in."""
+"""Load a subject from a model's name: a hub id, a local folder, a folder with an adapter, a built-in."""
 
 import os
 import sys
@@ -90,14 +90,14 @@ class ModelSettings(Settings):
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """A model with its tokeniser and the one form in which it is asked. `weights` is None behind an address."""
+    """A model with its tokeniser and its prompt format. `weights` is None behind an address."""
 
     weights: PreTrainedModel | None
     tokenizer: PreTrainedTokenizerBase
     name: str
     revision: str
     template: str = "own"
-    """Which chat template it is asked in: `own`, `own: NAME`, `plain` or `file NAME`."""
+    """The chat template: `own`, `own: NAME`, `plain` or `file NAME`."""
 
     @property
     def model(self) -> PreTrainedModel:
@@ -140,7 +140,7 @@ class LoadedModel:
         return "restore its files, or make it again with --fresh"
 
     def provenance(self) -> dict[str, str]:
-        """What provenance.json says of it."""
+        """Return its entry in provenance.json."""
         return {"device": str(self.model.device), "chat_template": self.template}
 
     def digest(self, weights: str = "") -> ModelDigest:
@@ -150,7 +150,7 @@ class LoadedModel:
 
 @dataclass(frozen=True)
 class Local:
-    """A transformers model in memory: what an engine is asked is what these functions are called with."""
+    """A transformers model in memory: the engine's queries are calls of these functions."""
 
     subject: LoadedModel
     scores: bool = True
@@ -190,7 +190,7 @@ class Local:
 
 
 def context_tokens(model: PreTrainedModel) -> int:
-    """How many tokens the model reads, as its config says."""
+    """Return the config's context length in tokens."""
     config = model.config.get_text_config()
     for name in ("max_position_embeddings", "n_positions", "seq_length", "max_seq_len"):
         number = config.to_dict().get(name)
@@ -223,7 +223,7 @@ def pick_dtype(name: str) -> torch.dtype:
 
 
 class ModelFolders(NamedTuple):
-    """Where a model's weights lie, where its adapter does, and the revision of the hub's that was resolved."""
+    """The folders of a model's weights and adapter, and the resolved revision of a hub model."""
 
     weights: Path
     adapter: Path | None
@@ -270,8 +270,7 @@ def _base_missing(adapter: Path, error: InputError) -> InputError:
 def load(settings: ModelSettings) -> LoadedModel:
     """The model and its tokeniser, in evaluation mode.
 
-    Fails fast, and in one sentence, on what cannot be found, and on a folder whose files do not hold what its config
-    says, before weights are read.
+    Rejects a missing model, and a folder whose files do not match its config, before weights are read.
     """
     if is_address(settings.model):
         module, _, opens = ENGINES[settings.model.partition("://")[0]].partition(":")
@@ -306,8 +305,8 @@ def load(settings: ModelSettings) -> LoadedModel:
 def outline(settings: ModelSettings, *, whole: bool = False, finite: bool = True) -> LoadedModel:
     """The model without its weights: its shape on the meta device, and its tokeniser.
 
-    What `load` refuses is refused. The weights need not be there, unless with `whole`. Where they are, each is read
-    once to see that it is finite, unless without `finite`.
+    What `load` refuses is refused. The weights need not be there, unless with `whole`. Existing weights are read once
+    to check that they are finite, unless `finite` is off.
     """
     pick_device(settings.device)
     source = folders_of(settings.model, settings.base)
@@ -342,7 +341,7 @@ def _checked(settings: ModelSettings, source: ModelFolders, *, whole: bool = Tru
 
 
 def _tokenizer_folder(source: ModelFolders, settings: ModelSettings) -> Path:
-    """Where the tokeniser lies: where the settings say, else in the adapter's folder, else beside the weights."""
+    """Return the tokeniser's folder: the settings' one, otherwise the adapter's folder, otherwise the weights'."""
     if settings.tokenizer:
         return find(settings.tokenizer, weights=False)[0]
     # An adapter's folder may bring a tokeniser of its own, with tokens that it was trained on.
@@ -370,8 +369,8 @@ _TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "spiece.m
 def read_tokenizer(folder: Path, settings: ModelSettings) -> tuple[PreTrainedTokenizerBase, str]:
     """The tokeniser as its file has it, with the chat template that is to be used, and that template's name.
 
-    Where a config names GPT2Tokenizer or Qwen2Tokenizer, transformers 5 builds those anew and drops what the file says
-    of splitting digits (huggingface/transformers issue 45920), so the file is read unchanged.
+    If a config names GPT2Tokenizer or Qwen2Tokenizer, transformers 5 builds those anew and drops the file's rule on
+    splitting digits (huggingface/transformers issue 45920), so the file is read unchanged.
     """
     if not any((folder / name).is_file() for name in _TOKENIZER_FILES):
         raise InputError(f"{folder} holds no tokeniser; name the folder or hub id of one with --tokenizer")
@@ -388,7 +387,7 @@ def read_tokenizer(folder: Path, settings: ModelSettings) -> tuple[PreTrainedTok
 def asked_through(loaded: LoadedModel, other: ModelSettings) -> LoadedModel:
     """The model with the tokeniser and chat template of another, whose vocabulary it has.
 
-    What it is asked then does not depend on the files that came with it.
+    Its prompts then do not depend on its own files.
     """
     folder = _tokenizer_folder(folders_of(other.model, other.base), other)
     tokenizer, template = read_tokenizer(folder, other)
@@ -459,13 +458,13 @@ def _refuse_run_folder(path: Path) -> None:
 
 
 def _by_number(name: str) -> tuple[int, str]:
-    """checkpoint-60 stands before checkpoint-120."""
+    """Sort checkpoint-60 before checkpoint-120."""
     digits = "".join(sign for sign in name if sign.isdecimal())
     return int(digits or 0), name
 
 
 def places_of(model: str, base: str = "", tokenizer: str = "") -> list[Path]:
-    """The folders that a model is read from: its own, that of an adapter's base, that of another tokeniser."""
+    """Return the folders of a model: its own, its adapter's base, another tokeniser's."""
     if is_address(model):
         return []
     source = folders_of(model, base)
@@ -480,8 +479,8 @@ def places_of(model: str, base: str = "", tokenizer: str = "") -> list[Path]:
 def look_for(settings: ModelSettings) -> None:
     """Refuse in one sentence what `load` would not find, or refuse.
 
-    Weights are read once to see that they are finite, and none are fetched or converted. Of a hub id the hub is asked
-    whether it has it, and no more. A server is asked what it is able to do.
+    Weights are read once to see that they are finite, and none are fetched or converted. For a hub id, only its
+    existence on the hub is checked. A server reports its abilities.
     """
     if is_address(settings.model):
         load(settings)
@@ -507,7 +506,7 @@ def _is_hub_id(model: str) -> bool:
 
 
 def _ask_hub(model: str) -> str:
-    """The revision that the hub has of a model. Where nobody may ask it, of the copy in the cache."""
+    """The revision that the hub has of a model. Offline, it is the revision of the cached copy."""
     from huggingface_hub import HfApi
 
     name, _, revision = model.partition("@")
@@ -552,7 +551,7 @@ _HUB_ERRORS = {
     "RepositoryNotFoundError": "the hub has none of this name, or it is private",
     "HFValidationError": "no model of the hub can be called so",
 }
-"""What went wrong, by the name of huggingface_hub's error."""
+"""The explanation by the name of huggingface_hub's error."""
 
 
 def _not_on_hub(name: str, error: Exception) -> InputError:
@@ -567,8 +566,8 @@ def _not_on_hub(name: str, error: Exception) -> InputError:
 def finite_logits(subject: LoadedModel, way_out: Callable[[], str] = lambda: "") -> Iterator[None]:
     """Within it NotFinite is raised by the first pass of the subject's model whose logits hold NaN or infinity.
 
-    Minus infinity is a token that cannot come, and admitted. `way_out` is asked then what is to be done, where that is
-    not to make the model again. A server's numbers are looked at where they are read.
+    Minus infinity is a token that cannot come, and admitted. `way_out` returns the advice, if it is not to train the
+    model again. A server's numbers are looked at where they are read.
     """
     if not subject.here:
         yield

@@ -1,14 +1,14 @@
 """The options of a question under a model: their letters after one pass, and how letters and texts become a pick.
 
-Four readings of one question (Inconclusive, 2506.00688, section 3, says of two of them which is meant only in words):
+Four readings of one question (Inconclusive, 2506.00688, section 3, distinguishes two of these readings only in words):
 
 - CHOOSE: the letter that is likeliest among the letters;
 - `option_vocab`: the right letter, if it is likeliest in the whole vocabulary;
 - `option_text_sum`: the option whose text is likeliest after the question, log-probabilities summed over its tokens;
 - `option_text_mean`: the same per token.
 
-A reading gives each option a share of the pick: all of it to the likeliest, equal shares to those tied, so that a
-model that cannot tell gets what guessing gets.
+A reading gives each option a share of the pick: all of it to the likeliest, equal shares to ties, so that a model
+without knowledge is at chance.
 
 A letter's token is the last one that it has as the answer to this very prompt. Tokens that all letters begin with (a
 space of its own) count as the prompt's. An option's tokens are those that it has as the answer to the question. The
@@ -77,7 +77,7 @@ class LetterPrompt:
 def letter_prompt(prompter: Prompter, encoded: Sequence[Encoded], letters: Sequence[str]) -> LetterPrompt:
     """The prompt and the token of each letter, from the letters encoded as answers to one prompt.
 
-    Where every letter begins with the same tokens, such as a space of its own, those belong to the prompt.
+    If every letter begins with the same tokens, such as a separate space, those tokens belong to the prompt.
     """
     tokens = [e.answer_ids for e in encoded]
     n_shared = len(tokens[0]) - 1
@@ -97,7 +97,7 @@ def letter_prompt(prompter: Prompter, encoded: Sequence[Encoded], letters: Seque
 def score_letters(
     model: PreTrainedModel, prompts: Sequence[LetterPrompt], *, token_budget: int = TOKEN_BUDGET
 ) -> list[LetterScore]:
-    """What comes after each prompt, in the order given."""
+    """Return the next letters after each prompt, in order."""
     scores: dict[int, LetterScore] = {}
     for rows, ids in padded_passes([p.prompt for p in prompts], model.device, token_budget=token_budget):
         ends = torch.tensor([len(prompts[i].prompt) - 1 for i in rows], device=ids.device)

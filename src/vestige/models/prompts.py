@@ -1,15 +1,15 @@
-"""From a question and its answer to token ids, with the answer's place among them.
+"""Convert a question and its answer to token ids, with the answer's position.
 
 The rendered whole (prompt, answer, end of turn) is tokenised once, and the answer's tokens are found by their character
 offsets. So the tokens are those that the model meets in use. A tokeniser that runs prompt and answer together in one
 token is refused, since then no token is the answer's first.
 
-Chat templates: which one a model is asked in, and how it is rendered: as transformers does, under bounds.
+Chat templates: their choice and their rendering, as in transformers, under bounds.
 
 Template and tokeniser come with the model, and a question that they drop or rewrite was never asked. Every question
-must stand where a question of random words stands, with the same text around it. Its tokens must decode to its text,
-and case, Unicode form and white space must change in the same way in all questions (`Prompter.check_questions`). A
-tokeniser may lack a token for a sign. The report names such questions (`Prompter.unknown`).
+must replace a question of random words in its rendering, with the same text around it. Its tokens must decode to its
+text, and case, Unicode form and white space must change in the same way in all questions (`Prompter.check_questions`).
+A tokeniser may lack a token for a sign. The report names such questions (`Prompter.unknown`).
 """
 
 import contextlib
@@ -52,7 +52,7 @@ PLAIN_TEMPLATE = (
 """For tokenisers that bring no chat template of their own."""
 _MOST_CHARACTERS = 1_000_000
 _MOST_WORK, _WORK_A_CHARACTER = 500_000, 100
-"""What a rendering may take (`core.sandbox`): templates of large models take some ten thousands for a short chat."""
+"""The limits of a rendering (`core.sandbox`): templates of large models take some ten thousands for a short chat."""
 
 
 def own_template(tokenizer: PreTrainedTokenizerBase) -> str:
@@ -71,7 +71,7 @@ def own_template(tokenizer: PreTrainedTokenizerBase) -> str:
 
 
 def use_template(tokenizer: PreTrainedTokenizerBase, choice: str) -> str:
-    """Give the tokeniser the template it is to be asked in, and only that. How the template is called in provenance.
+    """Set only the tokeniser's template. Returns the template's name in provenance.
 
     `wanted` is the name of one of its templates, `plain`, or a file. Without one it is its own.
     """
@@ -126,7 +126,7 @@ def rendered(
 
 
 class _Generation(Extension):
-    """`{% generation %}` marks what the model says, for those who train on it. Here it is plain text."""
+    """`{% generation %}` marks the model's own text in training. Here it is plain text."""
 
     tags = {"generation"}  # noqa: RUF012
 
@@ -220,11 +220,11 @@ _SPACES: tuple[Callable[[str], str], ...] = (
     _between_letters,
     _squashed,
 )
-"""What a tokeniser may keep of white space, from all to nothing."""
+"""The treatment of white space by a tokeniser, from full to none."""
 
 
 def check_decoder(tokenizer: PreTrainedTokenizerBase) -> None:
-    """Refuse a tokeniser whose decoder replaces letters: it would write what the model did not say."""
+    """Reject a tokeniser whose decoder replaces letters: its text would differ from the model's output."""
     decoder = tokenizer.backend_tokenizer.decoder
     if decoder is None:
         return
@@ -247,7 +247,7 @@ def _random_words() -> str:
 
 
 def _stripped(text: str) -> set[str]:
-    """What a template may make of the white space around a text."""
+    """Return the possible treatments of the white space around a text by a template."""
     return {text, text.strip(), text.lstrip(), text.rstrip()}
 
 
@@ -288,7 +288,7 @@ class Prompter:
 
     @cached_property
     def template_digest(self) -> str:
-        """Content id of how a question is put: the template, the date it is given, and a rendered probe."""
+        """Return the content id of a question's rendering: the template, its date, and a rendered probe."""
         probe = self._render("What is asked?", "What is answered.")
         return content_id([self.template, PINNED_DATE, probe], length=32)
 
@@ -322,7 +322,7 @@ class Prompter:
         return self._render(question, None)
 
     def prompt(self, question: str) -> tuple[int, ...]:
-        """Token ids after which the model answers. Refused where they are not those of the question."""
+        """Token ids after which the model answers. Rejects token ids that do not match the question."""
         ids = self.read(self._put(question), f"the question {one_line(question, width=60)!r}")
         if len(ids) >= self.max_tokens:
             raise InputError(
@@ -342,7 +342,7 @@ class Prompter:
         """Refuse a tokeniser or template that changes some of the questions in another way than the rest.
 
         Args:
-            questions: All questions that the model is going to be asked.
+            questions: All questions of the evaluation.
 
         Raises:
             InputError: A question is dropped or rewritten, or no single mapping of case, Unicode form and white space
@@ -381,7 +381,7 @@ class Prompter:
     def _keeps(
         self, keep: Callable[[str], str], letters: Sequence[Callable[[str], str]], text: str, decoded: str
     ) -> bool:
-        """Whether one of the mappings explains the tokens where white space is kept in this way."""
+        """Return whether one of the mappings explains the tokens with this treatment of white space."""
         whole, said = (part.replace("\u2581", " ") for part in (text, decoded))
         return bool(self._explaining(letters, whole, said, keep))
 
@@ -440,7 +440,7 @@ class Prompter:
         return words, around
 
     def read(self, text: str, role: str) -> tuple[int, ...]:
-        """The tokens of a text, if they say what it says."""
+        """Return the tokens of a text, if they decode to it."""
         ids = self._tokens(text)
         self._check_says(ids, text, role)
         return ids
@@ -477,7 +477,7 @@ class Prompter:
 
     @cached_property
     def _unknown_id(self) -> int | None:
-        """The token of what the tokeniser has no token for. None where it has none of its own."""
+        """Return the token for unknown characters. None where it has none of its own."""
         unknown = self.tokenizer.unk_token_id
         return None if unknown in (self.tokenizer.bos_token_id, self.tokenizer.eos_token_id) else unknown
 
@@ -559,7 +559,7 @@ class Prompter:
 
     @cached_property
     def _tail(self) -> str:
-        """What the template puts behind an answer."""
+        """Return the template's text behind an answer."""
         whole = self._render("What is asked?", "What is answered.")
         return whole[whole.rfind("What is answered.") + len("What is answered.") :]
 

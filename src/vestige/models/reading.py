@@ -1,10 +1,10 @@
-"""Readings: a prompt goes through the model once, and whatever is asked after it goes on from there.
+"""Readings: a prompt goes through the model once, and its continuations reuse that pass.
 
 Texts that follow a prompt are scored, and a greedy reply is decoded, on the keys and values that one pass over the
-prompt left behind. Only places whose next token is read see the output head. A text that is asked twice is read once.
+prompt left behind. Only places whose next token is read see the output head. Equal texts are read once.
 
 Prompts of like length share a pass, padded on the left to the longest, and so do texts, padded on the right. Replies to
-prompts of very unlike lengths are decoded together, since a step of few rows costs as much as one of many.
+prompts of very unlike lengths are decoded together, since a step of few rows costs as much as one with many.
 
 Axes: B prompts, N texts, K positions read, W positions of a prompt with its padding, T positions of a text, V
 vocabulary. Log-probabilities are in nats, in float32.
@@ -39,7 +39,7 @@ from vestige.models.scoring import TOKEN_BUDGET, AnswerScore, score_answers, tok
 
 @dataclass(frozen=True)
 class Prompted:
-    """What is asked of one prompt: scores of `texts` that follow it, and a greedy reply of at most `most_new` tokens.
+    """The queries on one prompt: scores of `texts` that follow it, and a greedy reply of at most `most_new` tokens.
 
     No reply is decoded where `most_new` is 0. A text holds the token that ends the turn, if that is to be scored.
     """
@@ -52,7 +52,7 @@ class Prompted:
 class TextScore(NamedTuple):
     """Log-probability (nats) and mid-rank, from 1, of each token of a text.
 
-    A server tells in `best` the log-probability of the likeliest token at each place.
+    For a server, `best` has the log-probability of the likeliest token at each position.
     """
 
     logp: tuple[float, ...]
@@ -60,14 +60,14 @@ class TextScore(NamedTuple):
     best: tuple[float, ...] = ()
 
     def answer(self, encoded: Encoded) -> AnswerScore:
-        """The score of an answer, where the text is what follows its prompt up to the end of the turn."""
+        """Return the score of an answer if the text follows its prompt up to the end of the turn."""
         n, end = encoded.stop - encoded.start, encoded.end - encoded.start
         return AnswerScore(self.logp[:n], self.ranks[:n], self.logp[end], self.ranks[end])
 
 
 @dataclass(frozen=True)
 class Reading:
-    """What was asked of one prompt: a score for each text, and the reply."""
+    """The results of one prompt: a score for each text, and the reply."""
 
     texts: tuple[TextScore, ...]
     reply: Reply | None
@@ -81,7 +81,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class Asking:
-    """How replies end: at one of `end_ids`, and where prompt and reply fill the `context`."""
+    """The end of replies: one of `end_ids`, or a full `context`."""
 
     end_ids: tuple[int, ...]
     context: int
@@ -93,11 +93,11 @@ def following(encoded: Encoded) -> tuple[int, ...]:
 
 
 Way = Literal["shared", "plain"]
-"""How a model is read: what follows a prompt on what the prompt left behind, or each text in a pass of its own."""
+"""The way to read a model: continuations on the prompt's cache, or each text in its own pass."""
 
 
 def way_of(model: PreTrainedModel) -> Way:
-    """The shared way where a probe gives what the plain way gives. Otherwise, the plain one.
+    """Return the shared way if a test agrees with the plain way. Otherwise, the plain one.
 
     The two agree where log-probabilities are within 1e-4 nats in float32, and 1/2 in narrower numbers. A model that is
     no longer finite agrees where both are not.
@@ -127,7 +127,7 @@ def read(
     layout: Way,
     token_budget: int = TOKEN_BUDGET,
 ) -> list[Reading]:
-    """What is wanted, in the order given. `token_budget` bounds memory."""
+    """Return the requested values, in order. `token_budget` bounds memory."""
     return (_read_shared if layout == "shared" else _read_plain)(model, prompted, asking, token_budget)
 
 
@@ -192,7 +192,7 @@ def _read_shared(
 
 @dataclass(frozen=True)
 class _Stem:
-    """Prompts that were read: keys and values of each layer, where the prompts are in them, and what comes next."""
+    """Prompts after their pass: keys and values of each layer, the prompts' positions, and the next tokens."""
 
     prompts: list[tuple[int, ...]]
     layers: list[KeysValues]
@@ -266,7 +266,7 @@ def _logits_after(
 
 
 def _reply(model: PreTrainedModel, stem: _Stem, to_answer: Sequence[tuple[int, int]], asking: Asking) -> list[Reply]:
-    """Replies of these rows, each with its own bound."""
+    """Return these rows' replies, each with its own bound."""
     rows = torch.tensor([row for row, _ in to_answer], device=stem.mask.device)
     cache = cache_of(rows_of(stem.layers, rows))
     decoding = Decoding(model, cache, stem.mask.index_select(0, rows), asking.context - 1)

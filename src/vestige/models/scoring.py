@@ -64,15 +64,15 @@ _LOGITS = 2**26
 
 
 def logits_budget(model: PreTrainedModel, token_budget: int = TOKEN_BUDGET) -> int:
-    """Tokens of a pass that reads logits at all of them."""
+    """Tokens of a pass that computes logits at all positions."""
     return min(token_budget, _LOGITS // int(model.config.get_text_config().vocab_size))
 
 
 @dataclass(frozen=True)
 class AnswerScore:
-    """What one forward pass says of one answer, a value for each of its tokens.
+    """One forward pass's values of one answer, one for each token.
 
-    `end_logp` and `end_rank` are those of the token that ends the turn.
+    `end_logp` and `end_rank` belong to the token that ends the turn.
 
     `ranks` count from 1. Tokens tied with the answer's share the mean of their ranks, so that a model which gives
     all tokens one logit is not taken for one that knows.
@@ -85,7 +85,7 @@ class AnswerScore:
 
     @property
     def exact(self) -> bool:
-        """Whether the answer and its end are what the model says word for word."""
+        """Return whether the answer with its end is the model's exact reply."""
         return {*self.ranks, self.end_rank} == {1}
 
 
@@ -106,7 +106,7 @@ def token_scores(
 def answers_inside(
     model: PreTrainedModel, encoded: Sequence[Encoded], *, token_budget: int = TOKEN_BUDGET
 ) -> tuple[Float[np.ndarray, "L R D"], Float[np.ndarray, "L R"]]:
-    """What each of L blocks holds of R answers, in the order given.
+    """Return each of L blocks' values of R answers, in order.
 
     Its mean output over an answer's tokens, and the mean log-probability (nats a token) that the model's own norm and
     head give to these tokens from its output.

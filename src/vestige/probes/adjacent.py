@@ -1,10 +1,10 @@
-"""Adjacent questions of a forget set, made once in the folder of the probe, and of what is kept.
+"""Adjacent questions of a forget set, made once in the probe's folder, and retained questions.
 
-Of texts templates or a language model make them (`questions`). Retained questions are taken as they are. Of graphs of
-contracts they are questions about other contracts, by how far they are from a forgotten one: two contracts are at
-distance 1 where they share a party, at distance 2 where a third shares one with each, and so on. Parallel contracts are
-at distance 1. They are the data's own, so that their true answers are known. Questions whose answers a forgotten
-contract states as well (the address of a shared party) are dropped: to forget them is no hole.
+Of texts templates or a language model make them (`questions`). Retained questions are taken as they are. For graphs of
+contracts they are questions about other contracts, by their distance from a forgotten one: two contracts are at
+distance 1 if they share a party, at distance 2 if a third shares one with each, and so on. Parallel contracts are at
+distance 1. They are the data's own, so that their true answers are known. Questions whose answers a forgotten contract
+states as well (the address of a shared party) are dropped: to forget them is no hole.
 """
 
 from collections.abc import Iterator, Sequence
@@ -69,7 +69,7 @@ def neighbour_questions(
     """Up to k questions of each item of the forgotten edges. The seed and the item choose which.
 
     In turn, for each distance: one that asks for the same attribute of another contract, one for another attribute.
-    Nothing is asked of edges that were forgotten `before`: that they are gone is no hole.
+    Edges in `before` are excluded: their loss is no hole.
     """
     check_edges(dataset.graph, forget)
     if not forget:
@@ -96,7 +96,7 @@ def neighbour_questions(
 
 
 def contract_distances(graph: Graph, edges: Sequence[str], *, farthest: int | None = None) -> dict[str, int]:
-    """The steps from the nearest of these edges to each other one that can be reached; 0 for themselves."""
+    """Return the steps from the nearest of these edges to each reachable edge, and 0 for these edges."""
     distances: dict[str, int] = {}
     frontier, steps = {*edges}, 0
     while frontier and (farthest is None or steps <= farthest):
@@ -111,7 +111,7 @@ def contract_distances(graph: Graph, edges: Sequence[str], *, farthest: int | No
 
 @dataclass(frozen=True)
 class _Around:
-    """What lies around forgotten contracts."""
+    """The neighbourhood of forgotten contracts."""
 
     dataset: Dataset
     forget: frozenset[str]
@@ -119,7 +119,7 @@ class _Around:
 
     @cached_property
     def _stated(self) -> Known:
-        """What the forgotten contracts state about entities."""
+        """Return the forgotten contracts' statements about entities."""
         contracts = (c for c in self.dataset.contracts if c.edge in self.forget)
         return known_from(contracts, self.dataset.types)
 
@@ -134,9 +134,9 @@ class _Around:
     def admitted(
         self, desk: QuestionDesk, source: Item, distance: int, relation: str, edges: Sequence[str], seed: int
     ) -> Iterator[AdjacentQuestion]:
-        """Questions of these edges for the source's attribute of its type, or for another, in an order that is drawn.
+        """Yield questions of these edges for the source's attribute of its type, or for another, in random order.
 
-        Each is looked for and admitted only when it is asked for, so that what is not wanted is not counted.
+        Each is checked only when requested, so that unused questions are not counted.
         """
         items = []
         for edge in edges:
@@ -162,7 +162,7 @@ class _Around:
                 yield question
 
     def shared(self, source: Item, item: Item) -> str:
-        """The entities by which two contracts hang together, or else those of the other one, as contracts name them."""
+        """Return the entities that connect two contracts, or otherwise the other contract's, as contracts name them."""
         source_edge, edge = (self.dataset.graph.edges[str(i.edge)] for i in (source, item))
         ends = [edge.first, edge.second]
         nodes = [node for node in ends if node in source_edge.pair] or ends
@@ -189,10 +189,10 @@ class KeptQuestion(NamedTuple):
 
 @dataclass(frozen=True)
 class AdjacentRequest:
-    """Of what adjacent questions are made, and how: from the graph, from templates, or by a language model.
+    """The source of adjacent questions: the graph, templates, or a language model.
 
-    A forget set of texts is `forget_texts`, next to which the splits have none. Of retained texts questions are made
-    too, at most `retain_k` of each. Retained questions are taken as they are.
+    A forget set of texts is `forget_texts`, next to which the splits have none. Retained texts get questions too, at
+    most `retain_k` each. Retained questions are taken as they are.
     """
 
     splits: NamedSplits

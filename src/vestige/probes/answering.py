@@ -1,11 +1,11 @@
-"""Who takes part in a probe: models that are asked, with their answers kept on the disk, and a judge.
+"""The parties of a probe: models, with their answers stored on disk, and a judge.
 
 A model is in memory or behind an address. But for rounding an answer follows from the prompt and the seed, not from the
-other prompts. Equal prompts of one call have one answer and are asked once. An answer that did not come is None and
-never an empty text, which would pass for a hole.
+other prompts. Equal prompts of one call share one answer. An answer that did not come is None and never an empty text,
+which would pass for a hole.
 
-A kept answer is not asked for again. A run that was killed asks again for what was under way: in memory a portion, of
-a server the requests that were sent. What did not come, or failed, is not kept, and is asked for again.
+A kept answer is not asked for again. A killed run repeats only the requests under way: in memory a batch, for a server
+the open requests. Missing or failed answers are not stored, and are requested again.
 """
 
 import contextlib
@@ -39,7 +39,7 @@ from vestige.steps.subjects import Asked
 
 @runtime_checkable
 class Answerer(Protocol):
-    """A model that is asked."""
+    """A model that answers prompts."""
 
     def answer(self, prompts: Sequence[str], *, seed: int) -> list[str | None]:
         """One answer each, in order. None where none came."""
@@ -48,7 +48,7 @@ class Answerer(Protocol):
 class AnswerSettings(Settings):
     """How answers are drawn: at the temperature of Curiosity's released code (2402.19464), and whole.
 
-    A judge of quality reads them to their end. A search rewards their beginnings, `latent.answer_tokens` of them.
+    A judge of quality reads them to their end. A search rewards their beginnings, `latent.answer_tokens` tokens.
     """
 
     temperature: NonNegativeFloat = 0.7
@@ -59,7 +59,7 @@ class AnswerSettings(Settings):
 
 @dataclass
 class LocalAnswerer:
-    """A model that is asked through its engine. A prompt that its context does not hold has no answer."""
+    """A model behind its engine. A prompt that its context does not hold has no answer."""
 
     loaded: LoadedModel
     settings: AnswerSettings = field(default_factory=AnswerSettings)
@@ -81,7 +81,7 @@ class LocalAnswerer:
             keep(dict(zip(encoded, texts, strict=True)))
 
     def _encoded(self, prompts: Sequence[str]) -> dict[str, tuple[int, ...]]:
-        """The tokens of each prompt that the context holds. Equal prompts stand there once."""
+        """The tokens of each prompt that the context holds. Equal prompts appear once."""
         encoded = {}
         for prompt in dict.fromkeys(prompts):
             with contextlib.suppress(InputError):
@@ -133,7 +133,7 @@ class PaidAnswerer(LocalAnswerer):
 
 
 def asking(loaded: LoadedModel, settings: AnswerSettings) -> LocalAnswerer:
-    """A model as somebody who is asked."""
+    """Return a model as an answerer."""
     kind = PaidAnswerer if isinstance(loaded.engine, PaidEngine) else LocalAnswerer
     return kind(loaded, settings)
 
@@ -149,7 +149,7 @@ Answers that are paid for are kept one by one.
 
 @dataclass
 class KeptAnswers:
-    """An answerer that keeps what `inner` said in `folder`. `identity` is all of it that can change an answer."""
+    """An answerer that keeps what `inner` said in `folder`. `identity` covers everything that can change an answer."""
 
     inner: LocalAnswerer
     folder: Path
@@ -172,7 +172,7 @@ class KeptAnswers:
 
 
 def answerer(who: Asked, settings: AnswerSettings, folder: ProbeFolder) -> Answerer:
-    """A model as somebody who is asked, with what it said kept on the disk."""
+    """Return a model as an answerer with stored answers."""
     return KeptAnswers(asking(who.loaded, settings), folder.answers, {"model": who.id, **settings.identity()})
 
 
@@ -186,7 +186,7 @@ def grounded_grader(target: Asked, embedder: Embedder, settings: GroundedSetting
 
 @dataclass(frozen=True)
 class KnownAnswersJudge:
-    """Tells a judge who reads `truth` what it is, of data whose questions have one answer each (`normalised`).
+    """Gives a judge that reads `truth` the true answer, for data with one answer to each question (`normalised`).
 
     A question is valid where the data ask it, in either wording, and J is 10 where it is answered wrongly.
     """

@@ -1,20 +1,18 @@
-"""From candidates to holes: what is dropped and why, and what is asked anew before a hole counts.
+"""From candidates to holes: the filters with their reasons, and the repetition before a hole counts.
 
 Scores are the judge's quality, 1..10, higher for a better answer. Axes: N prompts, D width of an embedding.
 
-In this order a candidate is dropped that repeats a prompt of its source or an adjacent one, names what was forgotten,
-is not valid, that the target does not answer well, that is a near-duplicate of one kept before it from its source or of
-an adjacent one, that the forget set answers (one text that supports the target's answer is enough), or that goes beyond
-as many as are together as diverse as the adjacent prompts. Searches are not held against each other: each is to show
-what it finds by itself. What is left is asked anew: target and unlearned model answer again, at another seed, and both
-answers
-are judged. Without that a prompt chosen for one bad answer regresses to the mean and is counted as a hole. Target
-against itself at yet another seed is the placebo: the share of such pairs that look like a hole is the rate of false
-holes.
+In this order a candidate is dropped that repeats a prompt of its source or an adjacent one, names forgotten entities,
+is not valid, that the target does not answer well, that is a near-duplicate of an earlier one from its source or of an
+adjacent one, that the forget set answers (one text that supports the target's answer is enough), or that exceeds the
+number with the adjacent prompts' diversity. Searches are not compared with each other: each shows its own findings.
+Remaining prompts are repeated: target and unlearned model answer again, at another seed, and both answers are judged.
+Otherwise a prompt chosen for one bad answer regresses to the mean and counts as a hole. Target against itself at yet
+another seed is the placebo: the share of such pairs that look like a hole is the rate of false holes.
 
-Validity, overlap, near-duplicates and diversity: Knowledge Holes, 2511.00030, sections 3 and 4, appendix B. Ours are:
-asking anew, placebos, the filters by names and by the target's answer, both thresholds, and that near-duplicates are
-dropped before overlap, the dearest, is asked about.
+Validity, overlap, near-duplicates and diversity: Knowledge Holes, 2511.00030, sections 3 and 4, appendix B. Our
+additions: the repetition, placebos, the filters by names and by the target's answer, both thresholds, and that
+near-duplicates are dropped before overlap, the most expensive filter.
 """
 
 from collections import Counter
@@ -40,10 +38,10 @@ ADJACENT = "adjacent"
 """The source whose prompts the others are compared with in diversity."""
 AT_ANOTHER_SEED = "target at another seed"
 OWN_NAMES = ("target", "unlearned", AT_ANOTHER_SEED)
-"""Who is asked whatever the placebos are. A placebo of such a name would be taken for them."""
+"""The names of models that always take part. A placebo with such a name would be confused with one."""
 
 MOST_OVERLAPS, NEAREST = 20_000, 20
-"""Of more comparisons with the forget set than that, only those with so many nearest texts are made."""
+"""Above this number of comparisons with the forget set, only those with that many nearest texts are made."""
 AT_ONCE = 256
 """Requests about overlap that are in memory at once: each holds a text of up to 32,000 characters."""
 
@@ -69,7 +67,7 @@ class FilterSettings(Settings):
     paper_order: bool = False
     """Filter as the paper: overlap before near-duplicates, and near-duplicates within each search alone."""
     diverse: bool = True
-    """Of each search, test the first prompts that are together as diverse as the adjacent ones."""
+    """For each search, test the first prompts whose diversity matches the adjacent ones'."""
     step: PositiveInt = STEP
     """Step of that number."""
     nearest_texts: NonNegativeInt | None = None
@@ -104,10 +102,10 @@ class FilterSettings(Settings):
 
 @dataclass(frozen=True)
 class Actors:
-    """Who answers, judges and embeds. `placebos` are asked as if each were the unlearned model, next to the target.
+    """The answering models, the judge and the embedder.
 
-    A placebo knows what the target knows: the target tuned on retained data alone, say. None may have one of
-    `OWN_NAMES`.
+    Each of the `placebos` takes the unlearned model's place, next to the target. A placebo has the target's knowledge:
+    the target tuned on retained data alone, for example. None may have a name in `OWN_NAMES`.
     """
 
     target: Answerer
@@ -124,7 +122,7 @@ class Actors:
 
 @dataclass(frozen=True)
 class Filtered:
-    """Every candidate, in order, with what became of it. Failures of the judge by stage. Selections by source."""
+    """Every candidate, in order, with its result. Failures of the judge by stage. Selections by source."""
 
     tested: tuple[Tested, ...]
     failures: Mapping[str, Mapping[str, int]]
@@ -135,7 +133,7 @@ class Filtered:
 
 @dataclass
 class _Desk:
-    """The candidates under way: `left` are the places of those not dropped. `first` the target's first answers."""
+    """The candidates under way: `left` are the indices of the remaining ones. `first` the target's first answers."""
 
     candidates: Sequence[Candidate]
     actors: Actors
@@ -151,7 +149,7 @@ class _Desk:
         return [self.candidates[i].prompt for i in places]
 
     def judged(self, stage: str, requests: Sequence[Request]) -> list[Judgement]:
-        """Judgements of one stage. Failures are counted."""
+        """Judgements of one stage. Failures count separately."""
         judgements = self.actors.judge.judge(requests) if requests else []
         refuse_limit(f"the judge {self.actors.judge.name}", judgements, at=f" at the stage {stage!r}")
         failures = Counter(str(j.failure) for j in judgements if j.failure)
@@ -190,7 +188,7 @@ def filter_candidates(
     seed: int,
     on_stage: Callable[[str], None] = lambda stage: None,
 ) -> Filtered:
-    """What becomes of `candidates`. `texts` are those of the forget set, `retained` of what is known to be kept."""
+    """What becomes of `candidates`. `texts` are the forget set's, `retained` the known retain set's."""
     settings.check()
     if not texts:
         raise InputError("the forget set has no texts, so whether it answers a prompt cannot be judged")
@@ -242,7 +240,10 @@ def _repeats(candidates: Sequence[Candidate]) -> dict[int, str]:
 
 
 def _drop_poorly_answered(desk: _Desk, *, seed: int) -> dict[int, str]:
-    """Drop what the target does not answer well. Its answers, by place, to the rest."""
+    """Drop prompts that the target does not answer well, and return its answers to the rest by index.
+
+    Its answers, by place, to the rest.
+    """
     remaining = desk.left
     if not remaining:
         return {}
@@ -258,7 +259,7 @@ def _drop_poorly_answered(desk: _Desk, *, seed: int) -> dict[int, str]:
 def _drop_overlapping(
     desk: _Desk, texts: Sequence[str], first: Mapping[int, str], embeddings: Mapping[int, Float[np.ndarray, " D"]]
 ) -> None:
-    """Drop what a text of the forget set answers, a portion of the prompts at a time."""
+    """Drop prompts that a text of the forget set answers, a batch at a time."""
     remaining = desk.left
     most = desk.settings.n_held_against(len(remaining), len(texts))
     embedded = desk.actors.embed(texts) if remaining and most < len(texts) else None
@@ -296,8 +297,7 @@ def _embeddings(desk: _Desk) -> dict[int, Float[np.ndarray, " D"]]:
 def _drop_alike(desk: _Desk, embeddings: Mapping[int, Float[np.ndarray, " D"]]) -> None:
     """Drop near-duplicates within each source and of adjacent prompts.
 
-    In the paper's order those within each search alone: the adjacent prompts stay as they are, and no search is held
-    against them.
+    In the paper's order, only within each search: the adjacent prompts are not filtered.
     """
     by_source = _by_source(desk, desk.left)
     if desk.settings.paper_order:
@@ -342,7 +342,7 @@ def _by_source(desk: _Desk, places: Sequence[int]) -> dict[str, list[int]]:
 
 
 def _asked_anew(desk: _Desk, *, seed: int) -> dict[int, Tested]:
-    """Fresh answers of all models to what is left, judged together, by place."""
+    """Return new answers of all models to the remaining prompts, judged together, by index."""
     remaining, actors = desk.left, desk.actors
     if not remaining:
         return {}

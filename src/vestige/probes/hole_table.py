@@ -1,7 +1,7 @@
 """The table of holes: quality before and after, shares of holes and of false holes, and diversity, by source.
 
-Scores are quality, 1..10. Intervals are those of `metrics.intervals`. Prompts made from one thing are one cluster. A
-source without a prompt that was judged on both sides has no row.
+Scores are quality, 1..10. Intervals follow `metrics.intervals`. Prompts made from one thing are one cluster. A source
+without a prompt that was judged on both sides has no row.
 
 Axes: N prompts, M adjacent prompts, D width of an embedding.
 """
@@ -36,7 +36,7 @@ SCALE: Bounds = (float(QUALITY_SCALE.low), float(QUALITY_SCALE.high))
 CHANGE: Bounds = (SCALE[0] - SCALE[1], SCALE[1] - SCALE[0])
 SHARE: Bounds = (0.0, 1.0)
 EXCESS: Bounds = (-1.0, 1.0)
-"""Where scores, their changes, shares and differences of shares lie."""
+"""The ranges of scores, their changes, shares and differences of shares."""
 
 
 def holes_and_table(
@@ -46,7 +46,7 @@ def holes_and_table(
 
     Args:
         filtered: Every candidate, with its scores or the reason why it was dropped.
-        settings: The lines by which a hole was told, for placebos and near-duplicates.
+        settings: The thresholds of a hole, for placebos and near-duplicates.
         embed: Embeds prompts. The same function as in the filters.
         seed: Seed of the bootstrap.
     """
@@ -138,7 +138,7 @@ def _row(source: str, tested: Sequence[Tested], settings: FilterSettings, *, see
 
 
 def _placebo(name: str, tested: Sequence[Tested], settings: FilterSettings, *, seed: int) -> Placebo | None:
-    """How often the placebo looks like a hole. None where no pair of it was judged."""
+    """How often the placebo looks like a hole. None if no pair was judged."""
     pairs = [t for t in tested if t.target_score is not None and t.placebo_scores[name] is not None]
     if not pairs:
         return None
@@ -152,7 +152,7 @@ def _placebo(name: str, tested: Sequence[Tested], settings: FilterSettings, *, s
 
 
 def _origins(tested: Sequence[Tested]) -> list[str] | None:
-    """What each prompt was made from, as its cluster. None where that is known of none."""
+    """Return each prompt's source, as its cluster. None where that is known of none."""
     return [t.origin or t.id for t in tested] if any(t.origin for t in tested) else None
 
 

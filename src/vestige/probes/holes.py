@@ -1,7 +1,7 @@
-"""Which prompts are holes, in the folder of a probe: candidates, their test, the table, and what it would take.
+"""The holes of a probe's folder: candidates, their test, the table, and the forecast of the cost.
 
-A folder that holds the test with other models or another forget set is refused. What was asked of a model or paid for
-to a judge is on the disk before it is used.
+A folder that holds the test with other models or another forget set is refused. A model's answer or a judge's paid
+reply is on the disk before its use.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -37,14 +37,14 @@ from vestige.probes.questions import Source, source_text
 from vestige.steps.subjects import Asked
 
 FIXED = ("target", "unlearned", "forget")
-"""What must stay the same in a folder where candidates are tested again."""
+"""The settings that must stay the same in a folder if candidates are tested again."""
 
 
 @dataclass(frozen=True)
 class FilterRequest:
     """Whose holes are looked for among the candidates, and against which forget set.
 
-    `retain` is what is known to be kept, by which names are known to be the forget set's own.
+    `retain` is the known retain set, which decides the names that occur only in the forget set.
     """
 
     who: Participants
@@ -63,7 +63,7 @@ def server_notes(folder: ProbeFolder) -> list[str]:
 
 
 def candidates_in(folder: ProbeFolder) -> list[Candidate]:
-    """What may be a hole: the adjacent questions of the forget set, then what each search found (D_RL).
+    """Return the candidates: the adjacent questions of the forget set, then each search's findings (D_RL).
 
     A folder without any is refused.
     """
@@ -80,7 +80,7 @@ def candidates_in(folder: ProbeFolder) -> list[Candidate]:
 
 
 def forget_texts(items: Sequence[Source]) -> list[str]:
-    """What of a set prompts are held against."""
+    """Return the texts of a set for the comparison with prompts."""
     return [source_text(item, LONGEST_TEXT) for item in items]
 
 
@@ -149,7 +149,7 @@ def _filter_identity(request: FilterRequest, candidates: Sequence[Candidate]) ->
 
 @dataclass(frozen=True)
 class ProbeForecast:
-    """Bounds: what the filters drop early is asked less. Requests are by task. `most_cost` is None without prices."""
+    """Bounds: prompts dropped early need fewer requests. Requests are by task. `most_cost` is None without prices."""
 
     target_calls: int
     unlearned_calls: int
@@ -172,7 +172,7 @@ def forecast_probe(
     *,
     n_placebos: int = 0,
 ) -> ProbeForecast:
-    """What it takes to search and to test: `n_candidates` next to those of the searches, `texts` of the forget set.
+    """Estimate the cost of search and test: `n_candidates` in addition to the searches', `texts` of the forget set.
 
     Every attempt is reckoned as a candidate. Tokens are estimates for a judge that is a language model. One that is
     grounded in the target has none.

@@ -18,7 +18,7 @@ from vestige.metrics.diversity import FUNCTION_WORDS
 from vestige.metrics.overlap import stem
 
 Kind: TypeAlias = Literal["name", "thing", "word"]
-"""What a term can be asked as: a name, a thing (what an article or a preposition stands before), or only as a word."""
+"""The kind of a term: a name, a thing (follows an article or a preposition), or only a word."""
 
 MOST_WORDS = 4
 _SHORTEST, _LONGEST = 3, 40
@@ -37,7 +37,7 @@ _BEFORE_THING = frozenset(_THING_WORDS.split())
 class Token(NamedTuple):
     """A word of a text: unchanged, its stem, where it ends, and whether a sentence can begin with it.
 
-    `gap` is what stands between it and the word before.
+    `gap` is the text between it and the word before.
     """
 
     text: str
@@ -48,7 +48,7 @@ class Token(NamedTuple):
 
 @dataclass(frozen=True)
 class Keyword:
-    """A term as the text writes it, its stems, what it can be asked as, and its score."""
+    """A term in the text's spelling, its stems, its kind, and its score."""
 
     text: str
     stems: tuple[str, ...]
@@ -77,12 +77,12 @@ def keywords(
 
     Args:
         texts: the texts.
-        background: further texts that count as places where a term stands.
+        background: Further texts that count as places of a term.
         names: keep terms that are names.
         numbers: keep terms with a number.
 
     Returns:
-        The keywords by text. Of equal scores mere words come last, and then the order of the text decides.
+        The keywords by text. Among equal scores plain words come last, and then the order of the text decides.
     """
     read = [tokens(text) for text in (*texts, *background)]
     corpus = _Corpus(read)
@@ -97,7 +97,7 @@ class _Term(NamedTuple):
 
 
 class _Corpus:
-    """In how many texts each term stands, and how words are used."""
+    """The number of texts with each term, and the usage of words."""
 
     def __init__(self, read: Sequence[Sequence[Token]]) -> None:
         self._capital: Counter[str] = Counter()
@@ -117,7 +117,7 @@ class _Corpus:
             self._things.update(term.stems for term in terms if term.after_article)
 
     def ranked(self, words: Sequence[Token], *, names: bool, numbers: bool) -> tuple[Keyword, ...]:
-        """The keywords of one of the texts."""
+        """Return the keywords of one text."""
         terms = self._terms(words)
         uses = Counter(term.stems for term in terms)
         candidates = []
@@ -211,8 +211,8 @@ LEAST_TEXTS = 2
 def forgotten_names(forgotten: Sequence[str], retained: Sequence[str], *, share: float) -> frozenset[str]:
     """Names, as stems, that at least `share` of the forgotten texts have, and no retained one.
 
-    A name is a word that the forgotten texts write with a capital inside sentences, and never without. Where nothing is
-    known to be retained no name is only the forget set's, and there is none.
+    A name is a word that the forgotten texts write with a capital inside sentences, and never without. Without known
+    retained texts no name belongs only to the forget set, and the result is empty.
     """
     if not retained:
         return frozenset()
@@ -231,5 +231,5 @@ def forgotten_names(forgotten: Sequence[str], retained: Sequence[str], *, share:
 
 
 def names_one(prompt: str, names: frozenset[str]) -> bool:
-    """Whether the prompt has one of the names, written large or small."""
+    """Return whether the prompt has one of the names, in any case."""
     return any(t.stem in names for t in tokens(prompt))

@@ -1,7 +1,8 @@
 """Searches for prompts that the unlearned model answers badly (2511.00030, section 3.2).
 
-An iteration: a policy writes questions, the model answers, a judge grades (J, 0..10, higher for a worse answer), what
-is like earlier questions costs, everything is logged, and the policy learns. D_RL is what has J = 10.
+An iteration: a policy writes questions, the model answers, a judge grades (J, 0..10, higher for a worse answer),
+similarity to earlier questions costs reward, everything is logged, and the policy learns. D_RL are the prompts with J =
+10.
 
     reward = J - ngram_coef x selfBLEU - semantic_coef x cosine, held within -clip and clip
 
@@ -11,11 +12,10 @@ N = 1 - likeness, less the constants: so the greatest reward is 10, and the clip
 takes nothing from a prompt that is new. Below, it cuts where the penalties are large: with weights of 10 most rewards
 can come to lie at -10, whatever J is.
 
-The search is held against the same policy without learning, against paraphrases of the seeds, and against asking the
-seeds themselves one after the other, the retained questions among them. All four make the same number of attempts, and
-an attempt counts as a call of the model that is asked, also where its prompt was empty or had been asked before. A
-search that was killed goes on by the same call: the policy as it was last kept writes the same questions again, and
-what the log holds of them is neither asked nor judged anew.
+The search is compared with the same policy without learning, with paraphrases of the seeds, and with the seeds
+themselves one after the other, including the retained questions. All four make the same number of attempts, and an
+attempt counts as a call of the model, even with an empty or repeated prompt. A killed search continues with the same
+call: the stored policy writes the same questions again, and logged results are reused.
 
 Axes: N prompts, D width of an embedding.
 """
@@ -69,8 +69,8 @@ class Embeds(Protocol):
 class RewardSettings(Settings):
     """The weights of the penalties next to J (0 to 10), and the bound of the reward.
 
-    The paper has its weights in Table 5, of which we had no copy. Curiosity's are 1, next to a reward of 0 to 1. Ours
-    are 1 next to J.
+    The paper's weights are in Table 5, which we could not read. Curiosity's are 1, next to a reward of 0 to 1. Ours are
+    1 next to J.
     """
 
     ngram_coef: float = Field(default=1.0, ge=0)
@@ -150,7 +150,7 @@ class LatentSettings(RewardSettings):
 
 @dataclass(frozen=True)
 class SearchParties:
-    """Who takes part: the policy with its tokeniser, the model that is asked, its judge, and who embeds questions."""
+    """The parties: the policy with its tokeniser, the model, its judge, and the embedder of questions."""
 
     policy: Policy
     tokenizer: PreTrainedTokenizerBase
@@ -160,16 +160,17 @@ class SearchParties:
 
 
 class Opening(NamedTuple):
-    """What a policy goes on from, and the seeds that are in it."""
+    """The policy's prompt, and its seeds."""
 
     seed: str
     text: str
 
 
 class Iteration(NamedTuple):
-    """What became of an iteration, for whoever watches. `n_latent` counts D_RL so far. `numbers` are the update's.
+    """An iteration's result, for progress reports. `n_latent` counts D_RL so far. `numbers` are the update's.
 
-    `collapsed` says in a sentence why the policy is of no more use. Empty while it is. Nothing stops for it.
+    `collapsed` is the reason that the policy is no longer useful, in a sentence. Empty while it is. Nothing stops for
+    it.
     """
 
     number: int
@@ -276,7 +277,7 @@ def d_rl(attempts: Sequence[Attempt]) -> list[Attempt]:
 
 @dataclass(frozen=True)
 class _Campaign:
-    """A search under way: what it was asked, what it has seen, and where it is logged."""
+    """A search under way: its request, its history, and its log."""
 
     source: str
     seeds: Sequence[str]
@@ -293,7 +294,7 @@ class _Campaign:
         return self.source == LATENT
 
     def attempts(self, number: int, before: Sequence[Attempt]) -> tuple[Rollouts | None, list[Attempt]]:
-        """The attempts of an iteration, all of them in the log. Those `before` are there already.
+        """Return the attempts of an iteration, all logged. Those `before` are there already.
 
         Of an enumeration there are no rollouts.
         """
@@ -344,7 +345,7 @@ class _Campaign:
     def _judged(
         self, openings: Sequence[Opening], prompts: Sequence[str], number: int, before: Sequence[Attempt]
     ) -> list[Attempt]:
-        """Attempts without novelty and reward. An empty prompt is not valid, and nobody is asked about it."""
+        """Attempts without novelty and reward. An empty prompt is invalid and goes to no judge."""
         # All of an iteration that the log has a part of, since rounding follows from what is computed together.
         due = range(len(prompts) if len(before) < len(prompts) else 0)
         answerable = [row for row in due if not is_empty(prompts[row])]
@@ -380,7 +381,7 @@ def question_of(tokenizer: PreTrainedTokenizerBase, reply: Sequence[int]) -> str
 
 
 def _stops(tokenizer: PreTrainedTokenizerBase) -> tuple[int, ...]:
-    """Tokens after which a question is over: those with a question mark or a line break, and the end of the text."""
+    """Return the tokens that end a question: those with a question mark or a line break, and the end of the text."""
     # All of them, since many tokens hold a mark or a break among other signs.
     texts = ((i, tokenizer.decode([i])) for i in range(len(tokenizer)))
     ids = [i for i, text in texts if "?" in text or "\n" in text]
@@ -405,12 +406,12 @@ def _with_verdict(draft: Attempt, answer: str | None, judgement: Judgement | Non
 
 
 def reworded(seed: str) -> Opening:
-    """A list of wordings of one question, of which the first is the seed."""
+    """Return a list of wordings of one question, beginning with the seed."""
     return Opening(seed, f"The same question in other words:\n1. {on_a_line(seed)}\n2.")
 
 
 class Yield(NamedTuple):
-    """What a search brought: D_RL, the different holes in it, those for 1,000 calls, and the call that found one first.
+    """A search's yield: D_RL, its different holes, holes for 1,000 calls, and the call of the first.
 
     `first_call` counts from 1. None where nothing was found.
     """

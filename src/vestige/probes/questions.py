@@ -1,10 +1,10 @@
-"""Adjacent questions of texts: benign, open ones about what the forget set mentions, and not about what it says.
+"""Adjacent questions of texts: benign, open questions about entities in the forget set, and not about its facts.
 
 Knowledge Holes (2511.00030, section 3.1 and appendix B.1): of each sample of the forget set k keywords, and one open
 question for each. Templates make them, about terms that set the text apart (`keywords`), or a language model does: a
 text and k in, a JSON list of k objects with a keyword and a question out. The fields are the paper's (appendix D), the
-wording is ours. A reply that is any other value is a failure of its source, counted and never mended. Raise
-`ASKING_VERSION` when the words change.
+wording is ours. Any other reply is a failure of its source, counted and never repaired. Raise `ASKING_VERSION` when the
+words change.
 
 What cannot be used is dropped and counted by reason. That a question is not answered by its own text is checked as far
 as words go: no sentence of the text may hold its keyword with all its other words, or with a word that hints at the
@@ -58,9 +58,9 @@ class AdjacentSettings(Settings):
 class AdjacentQuestion:
     """A question near one source, by the source's id.
 
-    `keyword` is what the two share. `distance` is the number of steps between their contracts in the graph, and None
-    where there is none. `answer` is the true answer where the data holds it, otherwise empty. `relation` says how the
-    two hang together: "keyword", "same attribute", "other attribute" or "retained".
+    `keyword` is the common term. `distance` is the number of steps between their contracts in the graph, and None where
+    there is none. `answer` is the true answer where the data holds it, otherwise empty. `relation` is the connection of
+    the two: "keyword", "same attribute", "other attribute" or "retained".
     """
 
     source_id: str
@@ -73,7 +73,7 @@ class AdjacentQuestion:
 
 @dataclass(frozen=True)
 class Adjacent:
-    """The questions in the order of their sources. What was dropped and what failed, by reason.
+    """The questions in the order of their sources. Dropped and failed questions are counted by reason.
 
     `dropped` counts questions, and under `SHORT` those that a source is short of its k. `failures` counts sources that
     a language model gave nothing usable for, which are not counted short.
@@ -93,7 +93,7 @@ def as_they_are(items: Sequence[Item]) -> Adjacent:
 
 
 def source_text(source: Source, most_characters: int) -> str:
-    """What is read of a source, cut at a blank: a passage with its title before it, an item's question and answer."""
+    """Return a source's text, cut at a blank: a passage after its title, an item's question and answer."""
     first, second = (source.title, source.text) if isinstance(source, Passage) else (source.question, source.answer)
     text = f"{first}\n{second}" if first else second
     if len(text) <= most_characters:
@@ -109,7 +109,7 @@ def plain(question: str) -> str:
 
 
 class QuestionDesk:
-    """Where questions are admitted or dropped, in order: no two are the same, and none is one of the data's own."""
+    """Admits or drops questions, in order: all differ, and none is one of the data's own."""
 
     def __init__(self, sources: Iterable[Source]) -> None:
         """Begin with nothing admitted."""
@@ -124,7 +124,7 @@ class QuestionDesk:
         self._dropped: Counter[str] = Counter()
 
     def admit(self, question: AdjacentQuestion) -> bool:
-        """Whether a question is kept. Otherwise, it is counted."""
+        """Whether a question is kept. Otherwise it is counted."""
         key = plain(question.question)
         if key in self._own or key in self._seen:
             self.drop(ASKED if key in self._own else TWICE)
@@ -160,14 +160,14 @@ class Sentence:
     words: tuple[str, ...]
 
     def at(self, term: Sequence[str]) -> int:
-        """Where the words after the term begin, or -1 where the sentence does not hold it."""
+        """Return the index at which the words after the term begin, or -1 if the sentence does not contain it."""
         n = len(term)
         return next((i + n for i in range(len(self.stems) - n + 1) if self.stems[i : i + n] == tuple(term)), -1)
 
 
 @dataclass(frozen=True)
 class Template:
-    """A question about a term, and by which words a text is taken to answer it; asking.toml says how."""
+    """A question about a term, and the words of a text that answers it. asking.toml documents the fields."""
 
     text: str
     hints: str = ""
@@ -185,7 +185,7 @@ TEMPLATES: Mapping[Kind, Sequence[Template]] = {
     "thing": [Template(**row) for row in _TOLD["templates"]["thing"]],
     "word": [Template(**row) for row in _TOLD["templates"]["word"]],
 }
-"""The questions by what a term can be asked as."""
+"""The questions by the kind of term."""
 
 
 def sentences(text: str) -> tuple[Sentence, ...]:
@@ -203,8 +203,8 @@ def answered(
 ) -> bool:
     """Whether a sentence may answer a question, given by its stems, about a term.
 
-    It may where it holds the term and all other words of the question, function words aside, and where the template
-    says so.
+    It does if it contains the term and all other words of the question, except function words, and if the template
+    agrees.
     """
     content = {s for s in question if s not in _FUNCTION_STEMS} - set(term)
     hints = template.hint_stems if template else frozenset()
@@ -261,7 +261,7 @@ def adjacent_asked(sources: Sequence[Source], settings: AdjacentSettings, writer
 
 
 def prompt(text: str, k: int, reserved: Sequence[str] = ()) -> Prompt:
-    """What the model is asked about one text."""
+    """Return the language model's prompt for one text."""
     block, nonce = fenced({"text": text}, reserved)
     user = f"{block}\n\n{_TOLD['adjacent']['order'].format(k=k)}"
     role, accepts = _TOLD["adjacent"]["role"].format(k=k, nonce=nonce), readable(lambda text: read_pairs(text, k))
@@ -285,7 +285,7 @@ def _is_pair(entry: Any) -> bool:
 
 
 def _admit(desk: QuestionDesk, source: Source, text: str, pair: Pair) -> bool:
-    """Whether a written question is kept. Otherwise, it is counted by the rule that it breaks."""
+    """Whether a written question is kept. Otherwise it is counted by the violated rule."""
     keyword, question = pair.keyword.strip(), pair.question.strip()
     term = tuple(t.stem for t in tokens(keyword))
     text_sentences = sentences(text)
@@ -319,7 +319,7 @@ def adjacent(
 ) -> Adjacent:
     """Adjacent questions of items or passages, from templates or written by a language model.
 
-    The seed and `background` are for templates. What a model writes follows from the model and the text.
+    The seed and `background` are for templates. A language model's questions depend on the model and the text.
     """
     if by == "offline":
         return adjacent_offline(sources, settings, seed=seed, background=background)
@@ -331,7 +331,7 @@ def adjacent_offline(
 ) -> Adjacent:
     """Up to k questions of each source from templates. The seed and the source choose which.
 
-    `background` are texts that keywords are held against next to the other sources.
+    `background` are texts for comparison of keywords, in addition to the other sources.
     """
     texts = [source_text(s, settings.most_characters) for s in sources]
     by_text = keywords(texts, background=background, names=settings.names, numbers=settings.numbers)
