@@ -1,4 +1,4 @@
-"""Vestige audits LLM unlearning: what remains, what else was lost, and whether the answer can be trusted.
+"""Vestige audits LLM unlearning: remaining knowledge, lost abilities, and the reliability of the result.
 
 `__init__.pyi` lists the public names with their homes. Each is loaded when it is first used, so that `import vestige`
 is instant.

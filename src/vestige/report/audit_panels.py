@@ -1,6 +1,6 @@
 """The audit's panels below the first screen, as plain HTML shows them: tables of cells, their words and their colours.
 
-Nothing is computed here: what an outcome holds is chosen, ordered and put into words for the template.
+Nothing is computed here: the outcome's content is selected, ordered and put into words for the template.
 """
 
 import json
@@ -52,7 +52,7 @@ def colours_of(scheme: Literal["light", "dark"]) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Head:
-    """A column: its title, a class, and what it tells when pointed at."""
+    """A column: its title, a class, and its tooltip."""
 
     title: str
     css: str = ""
@@ -61,7 +61,7 @@ class Head:
 
 @dataclass(frozen=True)
 class GridCell:
-    """A cell: a value in bold, its interval, further small lines, a class, and what it tells when pointed at.
+    """A cell: a value in bold, its interval, further small lines, a class, and its tooltip.
 
     `key` names it in the table of all numbers, to which it is a link then.
     """
@@ -85,7 +85,7 @@ class GridRow:
 
 @dataclass(frozen=True)
 class Grid:
-    """A table: what the first column is called, the others, the rows."""
+    """A table: the first column's title, the other columns, the rows."""
 
     corner: str
     heads: tuple[Head, ...]
@@ -97,13 +97,13 @@ EMPTY = GridCell("–", css="none")
 
 @dataclass(frozen=True)
 class Colours:
-    """The colour of each subject of an audit: that of the method of the same name in the rest of the report."""
+    """The colour of each subject of an audit: the colour of the method with the same name in the rest of the report."""
 
     outcome: AuditOutcome
     palette: Mapping[str, int]
 
     def css(self, subject: str) -> str:
-        """The class that colours what is about a subject."""
+        """Return a subject's colour class."""
         methods = audited(self.outcome)
         if subject in methods and subject not in self.outcome.references:
             # A name that only this audit knows takes a colour behind those of the run.
@@ -158,15 +158,15 @@ NEEDS: Mapping[str, str] = {
     "rate_distortion": "(d) rate-distortion",
     "gain": "the gain seen",
 }
-"""The ways of counting what an attack's result needs, in the order in which they are shown."""
+"""The ways to count an attack's need, in display order."""
 
 
 PROMPT_SHOWN = 60
-"""Characters of a prompt that are shown at once."""
+"""The number of characters of a prompt before it is folded."""
 
 
 def panels(outcome: AuditOutcome, colours: Colours) -> dict[str, Any]:
-    """The panels of one audit for the template. What it does not have is None or empty."""
+    """The panels of one audit for the template. Missing parts are None or empty."""
     attacks = dict.fromkeys(p.attack for p in outcome.prompts)
     return {
         "prompts": [(a, [_prompt(p, colours) for p in outcome.prompts if p.attack == a]) for a in attacks],
@@ -220,7 +220,7 @@ def attack_names(outcome: AuditOutcome) -> list[str]:
 
 
 def why_no_evidence(outcome: AuditOutcome, attack: str) -> str:
-    """Why nothing that an attack brought counts. Empty where some of it does, or nothing is known of it."""
+    """Why nothing that an attack brought counts. Empty if some gain counts, or none is known."""
     lines = [g for g in outcome.gains if g.attack == attack]
     if not lines or any(g.evidence and not g.saturated for g in lines):
         return ""
@@ -233,7 +233,7 @@ def why_no_evidence(outcome: AuditOutcome, attack: str) -> str:
 
 
 def _prompt(p: PromptLine, colours: Colours) -> dict[str, Any]:
-    """A prompt: its text at once and, where it is long, in full, where it stands, what became of the replies."""
+    """Return a prompt: its text, in full if it is long, its position, and the results of its replies."""
     # A searched prompt can fill the page.
     long = len(p.text) > PROMPT_SHOWN
     return {
@@ -274,7 +274,7 @@ def _note(*notes: str) -> GridCell:
 
 
 def _budget(outcome: AuditOutcome, colours: Colours) -> Grid | None:
-    """What each attack could carry, what its result needs by each way of counting, and why it counts for nothing."""
+    """Return each attack's capacity, the need by each count, and the reason that it does not count."""
     needs = list(dict.fromkeys(name for b in outcome.budget for name in b.need_bits))
     # A way that is not known here stands first, under its own name.
     needs.sort(key=lambda name: list(NEEDS).index(name) if name in NEEDS else -1)
@@ -304,7 +304,7 @@ def _budget(outcome: AuditOutcome, colours: Colours) -> Grid | None:
 
 
 def _sound(line: SoundnessLine) -> dict[str, Any]:
-    """A check of the data set: holds, fails or inconclusive, in a word, what was checked, the numbers, the reason."""
+    """Return a check of the data set: holds, fails or inconclusive, the description, the numbers, the reason."""
     words = {True: ("holds", "sound"), False: ("fails", "leaks"), None: ("inconclusive", "not decided")}
     outcome, word = words[line.sound]
     numbers = [with_interval(line.effect)] if line.effect else []
@@ -319,11 +319,11 @@ def _sound(line: SoundnessLine) -> dict[str, Any]:
 
 
 _MOST_GROUPS = 20
-"""Contracts or persons that are shown, the worst first. All of them are in outcome.json."""
+"""The number of displayed contracts or persons, the worst first. outcome.json has all."""
 
 
 def _able(outcome: AuditOutcome) -> Grid | None:
-    """What each attack brought back of what the positive control held back."""
+    """Return each attack's recovery of the positive control's hidden knowledge."""
     rows = []
     for line in outcome.able:
         able = GridCell("yes") if line.able else GridCell("no", css="none")
@@ -337,7 +337,7 @@ def _able(outcome: AuditOutcome) -> Grid | None:
 def _matrix(outcome: AuditOutcome, colours: Colours) -> dict[str, Any] | None:
     """Leakage by model, stage and format: the models unchanged, or after one attack.
 
-    An attack's is what it leaves beyond what it teaches itself. Its `mark` gives the reason it is no evidence.
+    For an attack, it is the remainder beyond the attack's own injection. Its `mark` gives the reason it is no evidence.
     """
     # In others the target does no better than a control, so that a share of nothing would be shown.
     forms = {f.format: f for f in outcome.formats if f.admitted}
@@ -398,7 +398,7 @@ def _heat_cell(e: Estimate, tell: str, outcome: AuditOutcome, c: MatrixCell | Ga
 
 
 def groups_grid(outcome: AuditOutcome, colours: Colours, parties: Mapping[str, str]) -> Grid | None:
-    """Contracts or persons by subjects: of each the quantity that says most against it, the worst group first."""
+    """Return contracts or persons by subjects: each with its strongest evidence, the worst group first."""
     if not outcome.groups:
         return None
     subjects = [s for s in audited(outcome) if any(g.subject == s for g in outcome.groups)]

@@ -1,15 +1,15 @@
 """Builds the report of a run from what its evaluations left, and the evidence bundle for a privacy office.
 
-Tables are written first, the page last. Of a search for knowledge holes the table in the form of the paper's Table 1,
-every hole, and the hole map as SVG for print are written. Numbers are in full. Text from models and data sets has what
-acts unseen spelt out (`visible`). Map coordinates are those of `artifacts.holes.HoleMap`, in units of embeddings of
-length 1, the same across and up.
+Tables are written first, the page last. A search for knowledge holes has its table in the form of the paper's Table 1,
+every hole, and the hole map as SVG for print. Numbers are in full. Text from models and data sets has what acts unseen
+spelt out (`visible`). Map coordinates follow `artifacts.holes.HoleMap`, in units of embeddings of length 1, with equal
+scales.
 
 The bundle's evidence.html begins with a page for the privacy officer: about whom, which models, the answer, its meaning
 and the next steps. Findings, untested parts, scope and threat model follow, and the findings that bear on laws and
-frameworks (`page/frameworks.json`: a table of our reading, not legal advice). The bundle also has the
-report, the verdicts, the tables, what was asked and run, manifest.json with the SHA-256 of every model and of the
-scores of every evaluation, and SHA256SUMS of all files, which can be signed.
+frameworks (`page/frameworks.json`: a table of our reading, not legal advice). The bundle also has the report, the
+verdicts, the tables, the questions and settings, manifest.json with the SHA-256 of every model and of every
+evaluation's scores, and SHA256SUMS of all files, which can be signed.
 """
 
 import json
@@ -73,15 +73,15 @@ def build_report(
 ) -> Path:
     """Write tables/, report.html and verdicts.json of a run, or of a search for holes.
 
-    The same run gives the same bytes. What an earlier report left in the two folders goes. Files of other names stay.
-    verdicts.json is made anew from the sealed outcomes. A run that is partly finished gives a report that says what is
-    missing. One report is written at a time.
+    The same run gives the same bytes. An earlier report's files in the two folders are removed. Files of other names
+    stay. verdicts.json is made anew from the sealed outcomes. An unfinished run gives a report that lists the missing
+    parts. One report is written at a time.
 
     Args:
         run: The folder of the run or search.
         output_dir: Where the report goes. None writes it into `run`.
-        verify: Read every file of the run's models, and not only those whose size, time or inode changed.
-        tell: Called with each sentence on what the report leaves out.
+        verify: Read every file of the run's models, and not only files with a changed size, time or inode.
+        tell: Called with each sentence on omitted parts.
         redactor: Replaces the texts of data and models. Searches for holes are then left out.
 
     Returns:
@@ -122,7 +122,7 @@ def build_report(
 
 @contextmanager
 def _renewed(folder: Path) -> Iterator[Path]:
-    """Fill a folder next to `folder`, and put its files in the place of those that an earlier report left there."""
+    """Fill a folder next to `folder`, and replace an earlier report's files with its files."""
     partial = folder.with_name(f".{folder.name}.partial")
     with machine_errors(folder):
         remove_folder(partial)
@@ -143,7 +143,7 @@ def _renewed(folder: Path) -> Iterator[Path]:
 
 MANIFEST, PAGE, SUMS, STAMP = "manifest.json", "evidence.html", "SHA256SUMS", "SHA256SUMS.tsr"
 NAMESPACE = "vestige-evidence"
-"""What a signature is for, which ssh-keygen binds it to."""
+"""The purpose of a signature, to which ssh-keygen binds it."""
 
 
 def build_bundle(
@@ -160,11 +160,11 @@ def build_bundle(
     """Write the bundle of an audited run into the folder `out`, which must not exist. Say where its page is.
 
     Report, tables and verdicts are made anew from sealed files, and every file of the run's models is read, so that
-    digests are of what is there. SHA256SUMS names every file by digest. `by` and `on_behalf_of` say who made it and for
-    whom. With `sign_with`, the file of an SSH key, ssh-keygen signs it. The same run gives the same bytes, signed with
-    an Ed25519 key too. With `redact`, the file of a key that is made if it is absent, digests represent the texts of
-    data and models. `timestamp` is an RFC 3161 reply for the SHA256SUMS of the same bundle. `tell` is called with each
-    sentence on what the report leaves out.
+    digests describe the actual files. SHA256SUMS names every file by digest. `by` and `on_behalf_of` say who made it
+    and for whom. With `sign_with`, the file of an SSH key, ssh-keygen signs it. The same run gives the same bytes,
+    signed with an Ed25519 key too. With `redact`, the file of a key that is made if it is absent, digests represent the
+    texts of data and models. `timestamp` is an RFC 3161 reply for the SHA256SUMS of the same bundle. `tell` is called
+    with each sentence on omitted parts.
     """
     if out.exists():
         raise InputError(f"{out} exists; name a folder that does not")
@@ -299,13 +299,13 @@ def _audit(folder: RunFolder, contents: Contents, index: int, outcome: AuditOutc
 
 
 def frameworks() -> Sequence[Mapping[str, Any]]:
-    """What laws and frameworks ask, and which claims bear on it, as this version reads them."""
+    """Return the requirements of laws and frameworks, and the claims that bear on each, as this version reads them."""
     entries: Sequence[Mapping[str, Any]] = json.loads(page_file("frameworks.json"))
     return entries
 
 
 def answered(outcome: AuditOutcome, parts: Sequence[Mapping[str, str]]) -> str:
-    """What was done of what a text asks for, each part by whether this audit did it."""
+    """Return for a text's requirements whether this audit covers each part."""
     subjects = {*outcome.unlearned}
     done = {
         "formats": any(line.admitted for line in outcome.formats),

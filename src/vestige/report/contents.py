@@ -1,7 +1,7 @@
 """All that the tables and the page are made from, read once.
 
-The estimates of a forget set are read against the answers that are shown and the models that never saw the facts. A
-mean and an envelope, no verdict: a page has one arithmetic, that of the audit.
+The estimates of a forget set are plotted with the displayed answers and the controls. It has a mean and an envelope,
+and no verdict: only the audit computes verdicts.
 """
 
 import re
@@ -50,8 +50,8 @@ class Contents:
 
     `audits` and `probes` are those that are done. A run may have none. `sources` has for each audit the evaluations
     that it was judged by: subject, attack, folder and the beginning of the digest of its scores. `verbatim` has for
-    each audit what models say word for word of the answers that they were to forget. `people` has for each audit the
-    number of facts to be forgotten by person. `unjudged` names in sentences the models that audits leave out.
+    each audit the forgotten answers that models reproduce word for word. `people` has for each audit the number of
+    facts to be forgotten by person. `unjudged` names in sentences the models that audits leave out.
     """
 
     evidence: RunEvidence
@@ -71,7 +71,7 @@ class Contents:
     def shown(self) -> tuple[AskedItem, ...]:
         """The questions whose answers the page carries, in their order: all, up to REPLIES_SHOWN replies.
 
-        Otherwise so many as that allows: those of the forget sets before others, each evenly spaced.
+        Otherwise it displays as many as that allows: the forget sets' items first, each evenly spaced.
         """
         questions = self.answers.questions
         most = max(1, REPLIES_SHOWN // max(1, len(self.evidence.subjects)))
@@ -88,18 +88,18 @@ class Contents:
 
     @cached_property
     def parties(self) -> dict[str, str]:
-        """By contract the names of its parties, where the data tell them."""
+        """Return the parties' names by contract, if the data has names."""
         return {edge.id: edge.name for edge in self.edges if edge.name}
 
     @cached_property
     def in_words(self) -> tuple[AuditOutcome, ...]:
-        """The audits as the page tells them: sentences in plain words, and each leaked fact with its question."""
+        """Return the audits in the page's words: plain sentences, and each leaked fact with its question."""
         questions = {question.id: question for question in self.answers.questions}
         return tuple(plain_outcome(outcome, self.parties, questions) for outcome in self.audits)
 
     @cached_property
     def leading(self) -> tuple[str, str, str]:
-        """Format, attack and metric that the page compares models by: that of the form that reveals most.
+        """Return the format, attack and metric for the page's comparison of models: the most revealing form.
 
         Without an audit it is the overlap of written answers, so it is where the other form was not asked of all.
         """
@@ -143,9 +143,9 @@ def forms_by_leakage(outcome: AuditOutcome) -> list[str]:
 def plain_outcome(
     outcome: AuditOutcome, parties: Mapping[str, str], questions: Mapping[str, AskedItem] = MappingProxyType({})
 ) -> AuditOutcome:
-    """`outcome` with `plain_sentence` applied to its sentences. Facts that it has no text of take that of `questions`.
+    """`outcome` with `plain_sentence` applied to its sentences. Facts without a text take the one in `questions`.
 
-    An attack may leave no record of its own answers, so that of a fact it gave away the outcome has the id alone.
+    An attack may store no record of its own answers, so the outcome has only the id of a fact.
     """
     parts = forget_parts(outcome.forget)
     # A list of a hundred selectors would bury the sentence that it stands in.
@@ -249,10 +249,10 @@ def _unjudged(run: RunFolder, evidence: RunEvidence) -> list[str]:
 
 
 def verbatim_of(run: RunFolder, folder: AuditFolder) -> dict[str, str]:
-    """Which models say answers that they were to forget word for word, and clearly more of them than any control does.
+    """Return the models that reproduce forgotten answers word for word, clearly more often than any control.
 
-    No verdict is needed to see it: a reply that holds the answer is told even where no control was given. By model, as
-    in `says 3 of 8 answers word for word; the controls say 0 to 1.`
+    This needs no verdict: a reply with the answer is reported even without controls. The result is by model, such as
+    `says 3 of 8 answers word for word; the controls say 0 to 1.`
     """
     if not folder.plan.exists():
         return {}
@@ -283,7 +283,7 @@ def verbatim_of(run: RunFolder, folder: AuditFolder) -> dict[str, str]:
 
 
 _CLEARLY_MORE = 0.05
-"""By how large a share of the answers a model has to lead all controls, to be told first of all."""
+"""The lead over all controls, as a share of the answers, for a warning at the top."""
 
 
 def _says(reply: str, answer: str) -> bool:
@@ -311,7 +311,7 @@ def _replies(value: Any) -> Iterator[str]:
 
 
 DIGEST_TOLD = 16
-"""Characters of a digest that the page tells: enough to see that a file is another."""
+"""Displayed characters of a digest: enough to distinguish files."""
 
 
 def scores_digest(folder: EvalFolder) -> str:

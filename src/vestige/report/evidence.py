@@ -1,4 +1,4 @@
-"""What a run has to show: its subjects, their estimates by forget set, and what is still missing.
+"""The evidence of a run: its subjects, their estimates by forget set, and the missing parts.
 
 Everything here is read through `vestige.artifacts`. Nothing is computed but names.
 """
@@ -57,7 +57,7 @@ PANELS = (
     ("independent", "Independent", greedy_rouge("independent")),
     ("factual", "Factual", greedy_rouge("factual")),
 )
-"""What the report leads with, from left to right: the name in tables, the title, the place."""
+"""The first panels of the report, from left to right: the name in tables, the title, the position."""
 
 
 @dataclass(frozen=True)
@@ -65,10 +65,10 @@ class RunModel:
     """One model of the run.
 
     `path` is relative to the run. `label` is unique among the subjects of one forget set. `results` maps a forget set
-    to its estimates, `made_of` each of these to its evaluation, `views` a forget set to the ids of the items in each
-    split, `asked_ids` to the ids of the forget items that were asked. `done`, `provenance` and `answers` are None where
-    the run has none yet. `outdated` tells that it has evaluations of another model than is there now, which are left
-    out. `notes` say in sentences what is odd about it.
+    to its estimates, `made_of` each estimate to its evaluation, `views` a forget set to the ids of the items in each
+    split, `asked_ids` to the ids of the evaluated forget items. `done`, `provenance` and `answers` are None where the
+    run has none yet. `outdated` marks evaluations of an earlier model, which are left out. `notes` are sentences on
+    oddities.
     """
 
     path: str
@@ -87,9 +87,9 @@ class RunModel:
 
 @dataclass(frozen=True)
 class RunEvidence:
-    """A run as the report sees it. `missing` says in sentences what is not there.
+    """A run as the report sees it. `missing` lists in sentences the missing parts.
 
-    `asked_ids` holds of each forget set the ids of its items: those that most subjects were asked.
+    `asked_ids` has for each forget set the ids of its items: those that most subjects answered.
     """
 
     name: str
@@ -118,7 +118,7 @@ class RunEvidence:
 def read_evidence(run: RunFolder, *, verify: bool = False) -> RunEvidence:
     """All that the run's summaries say. A run without a subject is refused: there is nothing to report on.
 
-    So is one with a model whose files are not those that it was finished with, of which `verify` reads every one.
+    A model whose files changed since it was finished is also rejected. `verify` reads every file.
     """
     read = [_read_subject(run, folder, verify=verify) for folder in run.subjects()]
     if not read and not run.audits():
@@ -149,7 +149,7 @@ def read_evidence(run: RunFolder, *, verify: bool = False) -> RunEvidence:
 
 
 def unasked(subject: RunModel) -> str:
-    """The name of what the subject was made to forget, if it was asked nothing of it under any name; else empty."""
+    """Return the name of the subject's forget set if no evaluation covers it under any name, otherwise ""."""
     forgotten = {item for forget in subject.spec.forgotten for item in forget.items}
     if not forgotten and subject.spec.forget in subject.asked_ids:
         return ""  # It was taught to keep silent about the set, and forgot nothing of it.
@@ -157,7 +157,7 @@ def unasked(subject: RunModel) -> str:
 
 
 def _strange(subjects: Sequence[RunModel], asked_ids: Mapping[str, frozenset[str]]) -> list[str]:
-    """In a sentence each, where a subject is compared with no other, since it was asked or forgot other items."""
+    """List in sentences the subjects that are compared with no other, because their items differ."""
     notes = []
     for subject in subjects:
         for forget, ids in subject.asked_ids.items():
@@ -238,9 +238,9 @@ def _newest(
 ) -> tuple[list[tuple[EvalFolder, Summary]], list[str]]:
     """One summary for each evaluation and forget set, and a note on each that represents several.
 
-    Of several it is the newest, so that no older answer is shown once the data were changed. Unless the newest asks
-    only a part of the items of another. Evaluations are numbered as they are made, so that a clock that was set back
-    changes nothing. Of those without a number the time decides.
+    It is the newest, so that no older answer is displayed after a change of the data. Unless the newest asks only a
+    part of the items of another. Evaluations are numbered as they are made, so that a clock that was set back changes
+    nothing. Of those without a number the time decides.
     """
     chosen: dict[tuple[str, str], tuple[EvalFolder, Summary]] = {}
     unused: dict[tuple[str, str], list[tuple[EvalFolder, Summary]]] = defaultdict(list)
@@ -259,7 +259,7 @@ def _newest(
 
 
 def _why_shown(path: str, folder: EvalFolder, summary: Summary, unused: Sequence[tuple[EvalFolder, Summary]]) -> str:
-    """Which of several evaluations is shown, and how those that are not differ from it, in a sentence."""
+    """Return a sentence on the displayed evaluation among several, and on the others' differences."""
     differences = []
     shown_items = _items(summary)
     for unused_folder, unused_summary in unused:
@@ -285,7 +285,7 @@ def _items(summary: Summary) -> frozenset[str]:
 
 
 def _order(folder: EvalFolder) -> tuple[int, str]:
-    """What evaluations are ordered by: their number, and the time of those that have none."""
+    """Return the sort key of evaluations: their number, or the time without one."""
     number = evaluation_number(folder)
     return number, _started(folder)
 
@@ -297,7 +297,7 @@ def _started(folder: EvalFolder) -> str:
 
 
 def _labelled(subjects: Sequence[RunModel]) -> tuple[RunModel, ...]:
-    """Subjects in the order they are shown in, twins told apart by the settings in which they differ."""
+    """Return subjects in display order, with twins distinguished by their different settings."""
     labelled = []
     for subject in subjects:
         twins = [s.spec for s in subjects if (s.label, s.spec.forget) == (subject.label, subject.spec.forget)]
@@ -334,7 +334,7 @@ def _missing(run: RunFolder, subjects: Sequence[RunModel], forgets: Sequence[str
 
 
 SPLITS = ("forget", "independent", "factual", "retain")
-"""The splits that an item is shown to be of. The first that holds it is named."""
+"""The displayed splits of an item. The first split with the item counts."""
 
 
 @dataclass(frozen=True)
@@ -351,7 +351,7 @@ class AskedItem:
 
 @dataclass(frozen=True)
 class GreedyReply:
-    """One greedy answer: its text, ROUGE-1 recall, the gold answer's probability a token, and what is odd.
+    """One greedy answer: its text, ROUGE-1 recall, the gold answer's probability a token, and its oddities.
 
     `rouge` is None where the gold answer has none of the letters and digits that ROUGE sees, `probability` where the
     server scores no answers.
@@ -375,12 +375,12 @@ class RunAnswers:
 
 @dataclass(frozen=True)
 class ForgetView:
-    """Where each item stands, seen from one forget set.
+    """Each item's split, seen from one forget set.
 
     `split` names one split an item, by its id. An item that is in none, or in different ones in different evaluations,
-    is left out. `edges` are those of its forget items, or None where no evaluation says which these are. `dispute` says
-    how the evaluations differ, if they do. `scope` names the answers that are shown: `free` (those that the retain set
-    does not give away) where the run tells them apart for every model, otherwise `all`.
+    is left out. `edges` are its forget items' edges, or None if no evaluation records the items. `dispute` describes
+    the differences between evaluations, if any. `scope` names the displayed answers: `free` (not revealed by the retain
+    set) if the run distinguishes these answers for every model, otherwise `all`.
     """
 
     forget: str
@@ -449,7 +449,7 @@ def pooled(estimates: Sequence[Estimate]) -> Estimate | None:
 
 
 def forget_set(evidence: RunEvidence, answers: RunAnswers, forget: str) -> ForgetView:
-    """Where the summaries of all subjects place the items, seen from `forget`."""
+    """Return the items' splits in the summaries of all subjects, seen from `forget`."""
     views = [s.views[forget] for s in evidence.subjects if forget in s.views]
     splits: dict[str, set[str]] = defaultdict(set)
     for view in views:

@@ -1,6 +1,6 @@
 """The audit's first screen, and the reasons behind it: the answer, a row a model with its verdicts, single facts.
 
-Nothing is computed here but places on the strip: every number is one of the outcome's.
+Only positions on the strip are computed here: every number comes from the outcome.
 """
 
 import math
@@ -62,7 +62,7 @@ from vestige.report.words import (
 )
 
 HEADS: Mapping[Claim, str] = {name: claim.column for name, claim in STATEMENTS.items() if claim.column}
-"""The claims that have a column, with what stands small below. The last is about the benchmark, for all models."""
+"""The claims with a column, and the small text below each. The last is about the benchmark, for all models."""
 
 _LOW, _HIGH = -0.2, 1.2
 """The ends of the strip, the same on every page: 0 is a control, 1 the target. An arrow marks a value beyond them."""
@@ -76,9 +76,9 @@ Block = dict[str, Any]
 
 @dataclass(frozen=True)
 class HarderStep:
-    """One step of asking harder, with what is left of the facts by model.
+    """One step of harder questions, with each model's remaining facts.
 
-    `css` is the class of its marks, `words` stand next to each number, `form` says in which form of question.
+    `css` is the class of its marks, `words` follow each number, `form` names the form of question.
     """
 
     css: str
@@ -89,11 +89,11 @@ class HarderStep:
 
 _CHOICES = ("option_text_mean", "option_text_sum", "choose", "option_vocab")
 _HARMLESS = re.compile(r"[Rr]elearn (retain|related|unrelated) n=\d+$")
-"""Attacks whose training items hold nothing of what was to be forgotten."""
+"""Attacks whose training items contain no forgotten facts."""
 
 
 def steps_of(outcome: AuditOutcome) -> list[HarderStep]:
-    """Asked plainly, asked to choose, after relearning on harmless items. None where only one of them was tried.
+    """Asked plainly, asked to choose, after relearning on harmless items. None if only one was tried.
 
     The form of a step is the one that reveals most of all unlearned models together, the same for all: a form for each
     model would find more in every model, and in those that never saw too.
@@ -169,7 +169,7 @@ def first_screen(
     ]
 
     def row(subject: str, note: str, should: Outcome | None = None) -> Block:
-        """A model: what it is, what is left of the facts, its verdicts. `should` is what a control has to do."""
+        """A model: its role, its remaining facts, its verdicts. `should` is a control's expected outcome."""
         verdicts = {v.claim: v for v in (*outcome.verdicts, *outcome.control) if v.subject == subject}
         marks = list(_marks(outcome, steps, subject))
         stored = ""
@@ -244,12 +244,12 @@ def _folded(sentence: str) -> tuple[str, str]:
 
 
 def anchor(index: int, outcome: AuditOutcome, v: VerdictLine) -> str:
-    """The id of the place where the reason of a verdict stands."""
+    """Return the HTML id of a verdict's reason."""
     return f"why-{index}-{list(CLAIMS).index(v.claim)}-{audited(outcome).index(v.subject)}"
 
 
 def _facts(outcome: AuditOutcome) -> list[str]:
-    """What was audited, in a line."""
+    """Return a line on the audited facts."""
     models, references = len(audited(outcome)), len(outcome.references)
     # Those that show the answers themselves could not count.
     ceilings = {g.attack for g in outcome.gains if g.why_not.startswith("a ceiling")}
@@ -303,7 +303,10 @@ def _strip(outcome: AuditOutcome) -> Block:
 
 
 def _marks(outcome: AuditOutcome, steps: Sequence[HarderStep], subject: str) -> Iterator[Block]:
-    """What is left at each step. Without steps, as the model stands and after the attack that brings back most."""
+    """Return the remaining facts at each step.
+
+    Without steps, the values without an attack and after the strongest attack.
+    """
     marks = [(step.css, step.words, step.form, step.levels[subject]) for step in steps if subject in step.levels]
     if not marks:
         form, leaks = compared(outcome)
@@ -337,7 +340,7 @@ def _place_name(where: str) -> str:
 
 
 def _silenced(index: int, row: Block) -> Block:
-    """The positive control, which attacks should fail and whose blocks hold what it does not say.
+    """Return the positive control, which attacks should fail and whose blocks contain the hidden answers.
 
     Without the attack that fails it, nothing would follow from attacks that find nothing.
     """
@@ -351,7 +354,7 @@ def _silenced(index: int, row: Block) -> Block:
 def _cell(index: int, outcome: AuditOutcome, v: VerdictLine, should: Outcome | None = None) -> Block:
     """One claim about one model: the outcome's word, the quantity that decides with its bound, and its reason's anchor.
 
-    `expected` says of a control whether the outcome is the one that it should have.
+    `expected` marks whether a control has its expected outcome.
     """
     tested = is_tested(outcome, v)
     amount = typeset(measured(v)) if tested else ""
@@ -374,7 +377,7 @@ def _cell(index: int, outcome: AuditOutcome, v: VerdictLine, should: Outcome | N
 
 
 def rejudged(outcome: AuditOutcome) -> list[str]:
-    """That these answers were judged before at other margins, and what was said then. Nothing where they were not."""
+    """Return a sentence on an earlier judgement of these answers at other margins. Nothing where they were not."""
     first = outcome.first
     if first is None:
         return _earlier(outcome)
@@ -417,7 +420,7 @@ def _benchmark(index: int, outcome: AuditOutcome) -> list[tuple[list[str], Block
 
 
 def margins_said(outcome: AuditOutcome) -> list[str]:
-    """What pass, fail and inconclusive mean, with the margins of the outcome. Nothing where it states none."""
+    """Return the meaning of pass, fail and inconclusive with the margins, or nothing without margins."""
     t = outcome.thresholds
     if not {"delta", "delta_wide", "delta_bits", "delta_wide_bits"} <= set(t):
         return []
@@ -477,7 +480,7 @@ def _reading(outcome: AuditOutcome, steps: Sequence[HarderStep]) -> str:
 def _given(outcome: AuditOutcome, colours: Colours) -> list[Block]:
     """Return by model the single facts that it still knows, each once, the clearest first.
 
-    `n_back` is how many of them only an attack brings out.
+    `n_back` is the number that only an attack recovers.
     """
     blocks = []
     for subject in audited(outcome):
@@ -505,13 +508,13 @@ def _given(outcome: AuditOutcome, colours: Colours) -> list[Block]:
 
 
 def _clarity(line: FactLine) -> tuple[bool, bool, float]:
-    """As the model stands before after an attack, stated before likely, then by how far from models that never knew."""
+    """Return the sort key: without an attack first, stated before likely, then by distance from the controls."""
     apart = line.bits - line.never[1] if line.bits is not None and line.never is not None else 0.0
     return not line.attack, "stated" in line.by, apart
 
 
 def _given_fact(line: FactLine) -> Block:
-    """What was asked, what was replied where the reply states it, `true` where that is other words, how likely it is.
+    """Return prompt, reply if it states the fact, `true` if the words differ, and the probability.
 
     A fact that is only likelier than any control is not quoted: no reply gives it away.
     """
@@ -556,9 +559,9 @@ def audit_block(
     verbatim: Sequence[str] = (),
     people: Mapping[str, int] = MappingProxyType({}),
 ) -> Block:
-    """All that the page says of the audit of one forget set. What an audit does not have is None or empty.
+    """Return the page's whole block on the audit of one forget set. Missing parts are None or empty.
 
-    The arguments are those of `first_screen`.
+    The arguments are the same as in `first_screen`.
     """
     colours = Colours(outcome, palette)
     return {
@@ -581,7 +584,7 @@ def audit_block(
 
 
 def _reasons(index: int, outcome: AuditOutcome, colours: Colours, claim: Claim) -> list[Block]:
-    """What became of one claim, methods with the same outcome for the same reason in one."""
+    """Return one claim's outcomes, with methods of equal outcome and reason together."""
     groups: dict[tuple[object, ...], list[VerdictLine]] = {}
     for v in outcome.verdicts:
         if v.claim == claim:
@@ -602,7 +605,7 @@ def _reasons(index: int, outcome: AuditOutcome, colours: Colours, claim: Claim) 
 
 
 def _in_plain_words(outcome: AuditOutcome, v: VerdictLine) -> str:
-    """Two sentences: what the verdict says, and the one quantity or the facts that it rests on."""
+    """Return two sentences: the verdict, and the one quantity or the facts behind it."""
     if not v.evidence:
         return v.reason
     # A reason is its lead, then numbers behind a colon or in brackets.
@@ -623,7 +626,7 @@ def _number_row(name: str, e: Estimate) -> tuple[str, str, str, str]:
 
 
 def _reach(v: VerdictLine) -> str:
-    """From where a claim fails and passes, and what would have decided it."""
+    """Return the limits between fail and pass, and the changes that would decide it."""
     parts = [f"Above {sized(v.margin, v.unit)} fails, below {sized(v.wide, v.unit)} passes"]
     if v.needed:
         parts.append(f"{v.needed} would decide it")

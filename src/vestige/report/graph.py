@@ -28,10 +28,10 @@ _EXACT_NODES = 150
 
 @dataclass(frozen=True)
 class DrawnEdge:
-    """One contract: id, type, parties, inter-connectivity, and how much of it others give away.
+    """One contract: id, type, parties, inter-connectivity, and the share that others reveal.
 
-    `name` has the parties as the data name them, as in `Gokpda Inc and Oradfa Corp`, `names` each of them. What the
-    table does not say is empty or None.
+    `name` has the parties as in the data, such as `Gokpda Inc and Oradfa Corp`, `names` each party. Values missing from
+    the table are empty or None.
     """
 
     id: str
@@ -46,7 +46,7 @@ class DrawnEdge:
 
 @dataclass(frozen=True)
 class GraphDrawing:
-    """Where the parties stand, which edges are drawn and how each is bent.
+    """The positions of the parties, the drawn edges, and each edge's curvature.
 
     `bends` holds one number an edge: 0 is straight, k is the k-th arc with it when several join the same parties.
     `left_out` counts the edges that are not drawn.
@@ -63,7 +63,7 @@ class GraphDrawing:
 def read_edges(run: RunFolder) -> tuple[tuple[DrawnEdge, ...], str]:
     """The run's edges. Without any, the reason why its graph cannot be drawn, or "" where the data has no graph.
 
-    The columns are those of the compiler's table: edge, type, connectivity, component, n_entailed, first, second.
+    The columns are the compiler's: edge, type, connectivity, component, n_entailed, first, second.
     """
     path = run.edges
     if not path.exists():
@@ -105,7 +105,7 @@ def _check_compiled(run: RunFolder) -> None:
 
 
 def _party_names(run: RunFolder) -> dict[str, str]:
-    """The names of the parties by their ids, as far as the data set's graph tells them."""
+    """Return the parties' names by id, as far as the data set's graph has names."""
     if not run.graph.exists():
         return {}
     graph = read_json(run.graph)

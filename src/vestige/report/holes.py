@@ -1,9 +1,9 @@
 """A finished search for knowledge holes, read once for its page and tables, and its result in sentences.
 
-Everything is read through `vestige.artifacts`. What models and data sets wrote in it is hostile text.
+Everything is read through `vestige.artifacts`. Text from models and data sets is hostile.
 
-The sentences claim no more than the placebos allow. A source shows holes beyond false ones when its share of holes less
-that of each placebo is above 0, interval included. A placebo that said the target's very words shows nothing, and
+The sentences claim no more than the placebos allow. A source has holes beyond false ones if its share of holes minus
+each placebo's share is above 0, interval included. A placebo that said the target's very words shows nothing, and
 without one that shows something nobody can say how many of the holes are false.
 """
 
@@ -61,7 +61,7 @@ def is_probe(folder: ProbeFolder) -> bool:
 def read_probe(folder: ProbeFolder, labels: Mapping[str, str] | None = None) -> Probe:
     """Read a search. `labels` are names of models by their digests. One that is not finished is refused.
 
-    A model has its name from there, otherwise from the folder's provenance, otherwise it is called by its digest.
+    A model's name comes from the request, otherwise from the folder's provenance, otherwise from its digest.
     """
     if not folder.summary.exists():
         raise InputError(f"{folder.path} holds no finished search for holes; run `vestige probe` there first")
@@ -96,7 +96,7 @@ SOURCES = {
     "random": "random search",
     "paraphrase": "paraphrased questions",
 }
-"""What the sources are called. Another one keeps its own name."""
+"""The display names of the sources. Another one keeps its own name."""
 STANDING_WORDS: dict[Standing, str] = {
     "none": "no holes",
     "beyond": "holes beyond false ones",
@@ -120,7 +120,7 @@ def source_name(source: str) -> str:
 
 
 def standing(probe: Probe, row: HoleRow) -> Standing:
-    """What may be said of one source."""
+    """Return the conclusion on one source."""
     if not probe.holes_of(row):
         return "none"
     # Where one placebo was not judged, holes may be false by that one: nothing is said.
@@ -153,7 +153,7 @@ def headline(probe: Probe) -> str:
 
 
 def sentence(probe: Probe, row: HoleRow) -> list[Span]:
-    """One source: its holes, what placebos make of them, and the quality before and after."""
+    """Return a sentence on one source: its holes, the placebos' evidence, and the quality before and after."""
     n = probe.holes_of(row)
     spans = [
         Span(f"{n:,} of {row.n_judged:,}", strong=True),
@@ -175,7 +175,7 @@ def sentence(probe: Probe, row: HoleRow) -> list[Span]:
 
 
 def qualifiers(probe: Probe, row: HoleRow) -> list[str]:
-    """What has to be known to read the numbers of a source."""
+    """Return the qualifications of a source's numbers."""
     sentences = []
     if row.n_judged < row.n:
         sentences.append(
@@ -193,7 +193,7 @@ def qualifiers(probe: Probe, row: HoleRow) -> list[str]:
 
 
 def caveat(probe: Probe) -> str:
-    """What this judge cannot see. "" of one of which that is not known."""
+    """What this judge cannot see. "" for an unknown judge."""
     judge = probe.identity.get("judge", {})
     return _GROUNDED if isinstance(judge, dict) and judge.get("judge") == "grounded" else ""
 
@@ -224,7 +224,7 @@ class Cell:
     scale: tuple[float, float] | None
 
     def place(self, value: float) -> float:
-        """Where a value is on the scale, 0..1."""
+        """Return a value's position on the scale, 0..1."""
         low, high = self.scale or _SHARES
         return min(max((value - low) / (high - low), 0.0), 1.0)
 
@@ -252,7 +252,7 @@ HEADS = (
     ("false holes", ""),
     ("beyond these", ""),
 )
-"""The columns of the table: what is measured, and of which answers."""
+"""The columns of the table: the measure, and the answers."""
 
 
 def holes_block(probe: Probe) -> dict[str, Any]:
@@ -293,7 +293,7 @@ def _facts(probe: Probe) -> list[str]:
 
 
 def _short(name: str) -> str:
-    """The last part of a model's name, which may be a path. A subject is called by its folder, not by `model` in it."""
+    """The last part of a model's name, which may be a path. A subject is named by its folder, not by `model` inside."""
     parts = [part for part in name.split("/") if part]
     if len(parts) > 1 and parts[-1] == "model":
         parts.pop()
@@ -323,7 +323,7 @@ def _row(probe: Probe, row: HoleRow) -> SourceRow:
 
 
 def _asked(probe: Probe) -> list[tuple[str, str]]:
-    """The models by name and digest, and every setting that can change what is found."""
+    """Return the models by name and digest, and every setting that can change the result."""
     weights = {**probe.identity, **probe.identity.get("placebos", {})}
     models = [(role, f"{name} ({str(weights[role])[:DIGEST_CHARACTERS]}…)") for role, name in probe.models.items()]
     left = {k: v for k, v in probe.identity.items() if k not in ("target", "unlearned", "placebos")}

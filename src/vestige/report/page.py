@@ -1,8 +1,8 @@
 """The page: one HTML file that asks nothing of any network and runs nothing but its own script.
 
 The content security policy admits one script and one style sheet, each by its SHA-256, and no string may become markup
-(trusted types). Data is in a block that is never run. The first screen is plain HTML, readable without the script.
-Names in it are escaped by the template, all else enters as text nodes.
+(trusted types). Data is in a block that is never run. The first screen is plain HTML, readable without the script. The
+template escapes names, and all other text enters as text nodes.
 
 As data the page carries names, estimates, the drawn graph, every answer once, and of each audit the levels along each
 attack and the parts of each gain. Numbers are rounded to six significant digits; tables/ has them in full.
@@ -53,7 +53,7 @@ from vestige.report.words import (
 _SCRIPTS = ("dom", "data", "tooltip", "tradeoff", "graph", "table", "paging", "items", "audit", "holes", "main")
 _HOLE_SCRIPTS = ("dom", "tooltip", "paging", "holes", "holes_main")
 _STYLES = ("report.css", "audit.css", "holes.css", "narrow.css")
-"""After the colours: those for narrow screens last, since they take back what the others say."""
+"""After the colours: the rules for narrow screens are last, since they override others."""
 
 # In a script element `<` could end it or open a comment; U+2028 and U+2029 end lines in older scripts.
 _ESCAPES = {ord(c): f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"}
@@ -101,7 +101,7 @@ def _whole(template: str, scripts: Sequence[str], data: Any, variables: Mapping[
 
 
 def embedded(value: Any) -> str:
-    """`value` as JSON for a script element: all of it is ASCII, and no character in it is markup."""
+    """Return `value` as JSON for a script element: only ASCII, without markup characters."""
     text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     return text.translate(_ESCAPES)
 
@@ -139,7 +139,7 @@ _SCOPES = ("free", "guessable", "entailed")
 
 
 def payload(contents: Contents) -> dict[str, Any]:
-    """The data of the page, as JSON values. Models and forget sets are named by their place in the lists."""
+    """The data of the page, as JSON values. Models and forget sets are represented by their list index."""
     subjects = contents.evidence.subjects
     splits: set[str] = set()
     scopes: set[str] = set()
@@ -274,7 +274,7 @@ def _items(contents: Contents) -> dict[str, Any]:
 
 
 def audit_payload(outcome: AuditOutcome, palette: Mapping[str, int]) -> dict[str, Any]:
-    """One audit. Subjects, attacks and formats are named by their places in the lists."""
+    """One audit. Subjects, attacks and formats are represented by their list index."""
     colours = Colours(outcome, palette)
     formats = list(dict.fromkeys((line.format, line.unit == "bits") for line in outcome.curves))
     subjects = list(dict.fromkeys(line.subject for line in outcome.curves))
@@ -320,7 +320,7 @@ def audit_payload(outcome: AuditOutcome, palette: Mapping[str, int]) -> dict[str
 def _cells(outcome: AuditOutcome, colours: Colours) -> dict[str, Any]:
     """Every number of the audit in one form: subject, attack, format and quantity as places in `words`, the estimate.
 
-    `shown` has the words as the page says them, in the same places, and `css` the colours of those that are subjects.
+    `shown` has the page's words by index, and `css` the subjects' colours.
     """
     cells: list[tuple[str, str, str, str, Estimate]] = []
     for c in outcome.matrix:
@@ -403,7 +403,7 @@ def page_title(contents: Contents) -> str:
 
 
 def page_headline(contents: Contents) -> str:
-    """The answer in a sentence, or what the page shows where nothing was audited."""
+    """Return the answer in a sentence, or the page's content without an audit."""
     if len(contents.audits) > 1:
         return headline_of_several(contents.audits)
     if contents.audits:
@@ -434,7 +434,7 @@ def _facts(contents: Contents) -> list[str]:
 
 
 def _answer(contents: Contents, forget_set: ForgetView) -> dict[str, Any]:
-    """What plain questions about one forget set still bring out: a sentence, and a row a model."""
+    """Return the remaining answers to plain questions on one forget set: a sentence, and a row a model."""
     forget, of = forget_set.forget, contents.evidence.of
     # Only models of this very set: another's control knows it.
     subjects = [s for role in ("target", "retrained", "unlearned") for s in of(role, forget)]

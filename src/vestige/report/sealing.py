@@ -1,4 +1,4 @@
-"""What an evidence bundle needs beyond its files: texts replaced by digests, and a timestamp by others."""
+"""Parts of an evidence bundle in addition to its files: digests in place of texts, and a third party's timestamp."""
 
 import hashlib
 import hmac
@@ -57,7 +57,7 @@ class Redactor:
         return f"[text {hmac.new(self._key, text.encode(), hashlib.sha256).hexdigest()[:24]}]"
 
     def text(self, text: str) -> str:
-        """A text without those of the run."""
+        """Return a text without the run's texts."""
         if text in self._texts:
             return self.digest(text)
         return text if self._inside is None else self._inside.sub(lambda found: self.digest(found[0]), text)
@@ -162,7 +162,7 @@ def check_timestamp(reply: Path, sums: Path) -> str:
         The time that it states, in the authority's words.
 
     Raises:
-        InputError: The file is no granted timestamp, or one of other bytes.
+        InputError: The file is no granted timestamp, or belongs to other bytes.
     """
     if shutil.which("openssl") is None:
         raise InputError("A timestamp is read by openssl, which is not installed. Install it.")

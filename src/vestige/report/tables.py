@@ -46,7 +46,7 @@ ITEM_COLUMNS = tuple(["forget", "item", "edge", "group", "attribute", "split", "
 
 
 def write_tables(folder: Path, run: RunFolder, contents: Contents) -> None:
-    """Write results.csv, subjects.csv and items.csv into `folder`, and what the run's audits found."""
+    """Write results.csv, subjects.csv and items.csv into `folder`, and the audits' results."""
     results = []
     for evaluation, s in read_summaries(run):
         # Rows of the same questions have the same id, and may be compared.
@@ -98,7 +98,7 @@ def _bounds(name: str, estimate: Estimate | None) -> Row:
 
 
 def item_rows(contents: Contents) -> tuple[tuple[str, ...], list[Row]]:
-    """The columns, and a row a forget set and item with what each of its subjects replied."""
+    """Return the columns, and a row a forget set and item with each subject's reply."""
     rows, labels = [], []
     for forget_set in contents.forget_sets:
         subjects = [s for s in contents.evidence.subjects if forget_set.forget in s.results]

@@ -1,4 +1,4 @@
-"""What commands print for people, and as JSON for programs. Texts of models and data are hostile.
+"""The commands' output for people, and as JSON for programs. Texts of models and data are hostile.
 
 Forecasts and plans come from rooms above this one, and are read by their fields.
 """
@@ -26,7 +26,7 @@ _MOST_FACTS = 10
 def print_results(summary: "Summary") -> None:
     """One subject's estimates: metrics down, splits across; no edges.
 
-    Where all estimates of a split have one n it stands at the head of its column.
+    If all estimates of a split have the same n, it is in the head of its column.
     """
     results = [r for r in summary.results if not r.split.startswith("edge:")]
     metrics = list(dict.fromkeys((r.format, r.estimate.metric) for r in results))
@@ -55,8 +55,7 @@ def print_columns(
 ) -> None:
     """One table: columns of a head and its cells, next to the fixed ones.
 
-    Where they do not fit next to one another they stand below one another, with their heads in a first column, which
-    `across` names.
+    Columns that do not fit next to one another follow below, with their heads in a first column named `across`.
     """
     from rich.cells import cell_len
     from rich.console import Console
@@ -104,19 +103,19 @@ def print_table(
 
 
 def print_json(value: Any) -> None:
-    """What was found, as JSON for programs."""
+    """Print the result as JSON for programs."""
     plain = asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
     print(json.dumps(plain, indent=2))
 
 
 def print_counts(counts: Mapping[str, int]) -> None:
-    """Counts of what a command would take, a line each."""
+    """Print a command's cost in counts, a line each."""
     for noun, n in counts.items():
         print(f"  {n:>12,} {noun}")
 
 
 def print_cost(cost: float | None) -> None:
-    """What it would cost, if prices were given."""
+    """Print the cost, if prices are set."""
     print("  its cost: unknown without prices" if cost is None else f"  {cost:>12,.2f} for it, by your prices")
 
 
@@ -126,7 +125,7 @@ def counted(counts: Mapping[str, int]) -> str:
 
 
 def print_summaries(outcomes: "Sequence[AuditOutcome]") -> None:
-    """The last lines of an audit, one a forget set: how many models passed, and what the others failed."""
+    """Print for each forget set the number of models that pass, and the others' failed claims."""
     from vestige.artifacts.audits import FROM_LOGS
     from vestige.artifacts.verdicts import logs_said
     from vestige.report.words import next_steps
@@ -170,9 +169,8 @@ def print_verdicts(
 ) -> None:
     """Every claim about every unlearned model and the control with its verdict and bound, a table a forget set.
 
-    Before it stand what models say word for word, copies of the target, and controls that are none. With `why` also the
-    reason for each verdict, what the attacks could have found, and what was not tested. The last line says which models
-    passed.
+    First come answers reproduced word for word, copies of the target, and rejected controls. With `why` it adds the
+    reason for each verdict, the attacks' ability, and the missing tests. The last line names the models that pass.
     """
     from vestige.artifacts.audits import CLAIMS, never_knew
     from vestige.artifacts.layout import RunFolder
@@ -258,7 +256,7 @@ def print_verdicts(
 
 
 def groups_in_words(outcome: "AuditOutcome") -> list[str]:
-    """Contracts and persons, those first against which most is shown. All of them are in the report."""
+    """Return sentences on contracts and persons, the strongest evidence first. The report has all."""
     from vestige.report.words import group_said
 
     rows = sorted(outcome.groups, key=lambda g: (not g.exceeds, g.p))
@@ -278,7 +276,7 @@ def _print_list(title: str, lines: Sequence[str]) -> None:
 
 
 def fact_in_words(fact: "FactLine") -> str:
-    """A single fact: what was asked, and what the model replies, favours among options, or finds likelier."""
+    """Return a sentence on a single fact: the prompt, and the model's reply, favoured option, or likelier answer."""
     from vestige.report.words import attack_name, format_name
 
     after = f" after {attack_name(fact.attack)}" if fact.attack else ""
@@ -321,7 +319,7 @@ def print_audit(
 
 
 def print_plan(foreseen: Any, forget: str, *, as_json: bool) -> None:
-    """Print what an audit can decide, for people or as one JSON document."""
+    """Print the power of an audit, for people or as one JSON document."""
     if as_json:
         return print_json(foreseen)
     rows = []
@@ -393,7 +391,7 @@ METRICS = ("rouge1_recall", "exact_match", "contains_match", "leaked", "probabil
 
 
 def print_attack(found: Any, *, note: str, as_json: bool) -> None:
-    """Print what the tested items say before and at each point of the attack, and what it carried in."""
+    """Print the tested items' results before and at each stage of the attack, and its injection."""
     attack, spent, prompt, folder = found.attack, found.spent, found.prompt, found.evidence[0]
     assert attack is not None
     by_point: dict[str, list[Summary]] = {}
@@ -527,7 +525,7 @@ def _hole_column(row: "HoleRow") -> list[str]:
 
 
 def _placebo_in_words(row: "HoleRow", placebo: "Placebo") -> str:
-    """The rate of false holes. A placebo that says the target's very words shows nothing."""
+    """The rate of false holes. A placebo with the target's exact words has no information."""
     name, rate = one_line(placebo.name), placebo.rate
     if placebo.n_same == rate.n:
         return f"{row.source}: the answers of the placebo ({name}) are the target's word for word, so it shows nothing"

@@ -1,7 +1,8 @@
 """How the report writes numbers, names, sentences and verdicts: two decimals, a real minus sign, intervals in brackets.
 
-Hostile text is made fit to be looked at (`visible`). A control character, a bidirectional override, a zero-width sign,
-a lone surrogate or a private character is shown by its number, as in `‹U+202E›`. Line breaks and tabs stay as they are.
+Hostile text is made fit to be looked at (`visible`). A control character, a bidirectional override, a zero-width
+character, a lone surrogate or a private character is replaced by its number, as in `‹U+202E›`. Line breaks and tabs
+stay as they are.
 """
 
 import json
@@ -68,7 +69,7 @@ def counted(n: int) -> str:
 
 
 def plain_number(x: float) -> str:
-    """Of any size, as in `0.42`, `−3.14`, `6,120`, `0.003`, `2.4e−12` or `0`."""
+    """Return a number of any size, as in `0.42`, `−3.14`, `6,120`, `0.003`, `2.4e−12` or `0`."""
     if abs(x) < 0.01:
         return f"{x:.2g}".replace("-", "−")
     return (f"{x:,.0f}" if abs(x) >= 100 else f"{x:.1f}" if abs(x) >= 10 else number(x)).replace("-", "−")
@@ -90,7 +91,7 @@ def _spelt(match: re.Match[str]) -> str:
 
 
 def named_values(values: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Settings, a line each. What is no text as JSON."""
+    """Settings, a line each. Other values than text are JSON."""
     return [(k, v if isinstance(v, str) else json.dumps(v, ensure_ascii=False)) for k, v in values.items()]
 
 
@@ -152,7 +153,7 @@ _FORMAT_IN_TEXT = re.compile(
 
 
 def plain_sentence(text: str, parties: Mapping[str, str]) -> str:
-    """A sentence of an audit with what it calls formats, attacks and contracts in words. `parties` by contract."""
+    """Return an audit's sentence with formats, attacks and contracts in words. `parties` by contract."""
     for name, words in _OTHERS.items():
         text = text.replace(name, words)
     text = re.sub(r"(?<=after )(prefill|sampling)\b", lambda match: _ONE_WORD[match[1]], text)
@@ -185,7 +186,7 @@ def format_name(name: str) -> str:
 
 
 def group_said(g: GroupLine) -> str:
-    """What is left of one contract or person, as in `40 % left (22 % to 51 %), written answer`."""
+    """Return the remainder of one contract or person, as in `40 % left (22 % to 51 %), written answer`."""
     value, low, high = (sized(x, g.size.unit) for x in (g.size.value, g.size.low, g.size.high))
     return f"{value} {'likelier' if g.size.unit == 'bits' else 'left'} ({low} to {high}), {format_name(g.by)}"
 
@@ -215,14 +216,14 @@ Claims = Mapping[Claim, VerdictLine]
 """The verdicts on one model."""
 
 _Words = tuple[str, str]
-"""What is said of one model, and of several."""
+"""Phrases for one model, and for several."""
 
 _FAILING: Mapping[Claim, _Words] = {name: claim.failing for name, claim in STATEMENTS.items() if claim.failing}
 _AGAINST: Mapping[str, _Words] = {
     "alternatives": ("still prefers the true answers to others", "still prefer the true answers to others"),
     "chance": ("still answers more than guessing would", "still answer more than guessing would"),
 }
-"""Of "not expressed", where no model that never saw the facts was there to compare with."""
+"""For "not expressed" without controls."""
 _PASSES = "passes every test, within the margins below", "pass every test, within the margins below"
 _PASSES_LOGS = (
     "passes what logs can show, within the margins below",
@@ -282,8 +283,8 @@ def headline(
     """The answer in a sentence, such as "None of the four models has forgotten the five contracts".
 
     A model that passes every test has forgotten. One that still answers or gives back has not. `n_edges` is the number
-    of contracts that were to be forgotten, None where it is not about contracts. `label` is what the forget set is
-    called, its selector where nothing is given. `people` (facts by person) are named in place of it.
+    of contracts that were to be forgotten, None where it is not about contracts. `label` is the forget set's name, its
+    selector by default. `people` (facts by person) replace it.
     """
     verdicts = _by_model(outcome)
     n, label = len(verdicts), label or forget_label(outcome.forget)
@@ -399,7 +400,7 @@ def _is(claims: Claims, claim: Claim, result: Outcome) -> bool:
 
 
 def _failures(outcome: AuditOutcome, verdicts: Mapping[str, Claims]) -> list[list[Span]]:
-    """What fails, a clause for those models of which the same is said. A claim fails by answers, bits or facts."""
+    """Return the failures, a clause for models with equal failures. A claim fails by answers, bits or facts."""
     groups: dict[_Words, list[str]] = {}
     for claim in _FAILING:
         for subject, claims in verdicts.items():

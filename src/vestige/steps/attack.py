@@ -1,7 +1,7 @@
-"""An attack as a step: one attack on one subject, and what the attacked model answers at each point.
+"""An attack as a step: one attack on one subject, and the attacked model's answers at each stage.
 
-The model is attacked in memory and never written. What it said is kept. The attack goes on where a stopped one ended,
-and the answers are the same bytes. Bits and steps are counted for the budget (`attacks.budget`).
+The model is attacked in memory and never written. Its answers are stored. The attack goes on where a stopped one ended,
+and the answers are the same bytes. Bits and steps are recorded for the budget (`attacks.budget`).
 """
 
 from collections.abc import Callable, Mapping
@@ -104,7 +104,7 @@ def _whole(folder: AttackFolder) -> list[Path]:
 
 
 def attack_identity(subject: Subject, request: AttackRequest) -> dict[str, Any]:
-    """Everything that can change what the attacked model answers."""
+    """Return everything that can change the attacked model's answers."""
     attack, plan = request.attack, request.attack.plan
     facts = {}
     for item, shown in attack.facts.items():
@@ -142,7 +142,7 @@ def attack_identity(subject: Subject, request: AttackRequest) -> dict[str, Any]:
 
 
 def attack_evaluations(folder: AttackFolder, request: AttackRequest) -> dict[tuple[str, str], EvalFolder]:
-    """Where the answers lie, by point and evaluation, of an attack that is done."""
+    """Return the paths of a finished attack's answers, by stage and evaluation."""
     places = _done(folder)["evaluations"]
     evaluations = {}
     for point, name in product(request.attack.plan.points, request.evals):
@@ -153,7 +153,7 @@ def attack_evaluations(folder: AttackFolder, request: AttackRequest) -> dict[tup
 def attack_summaries(
     subject: Subject, folder: AttackFolder, request: AttackRequest
 ) -> dict[tuple[str, str], tuple[EvalFolder, Summary]]:
-    """Where the answers lie and what they sum up to, by point and evaluation, of an attack that is done."""
+    """Return the paths and summaries of a finished attack's answers, by stage and evaluation."""
     originals = read_json(folder.asked)
     summaries = {}
     for (point, name), evaluation in attack_evaluations(folder, request).items():
@@ -169,7 +169,7 @@ def attack_summaries(
 
 
 def read_spent(folder: AttackFolder) -> dict[str, dict[str, float]]:
-    """`bounds_bits`: upper bounds in bits on what was carried in, by name. `spent`: steps, items and tokens shown."""
+    """`bounds_bits`: upper bounds in bits on the information added, by name. `spent`: steps, items and tokens shown."""
     done = _done(folder)
     return {"bounds_bits": done["bounds_bits"], "spent": done["spent"]}
 
@@ -181,12 +181,12 @@ def _done(folder: AttackFolder) -> dict[str, Any]:
 
 
 def asked_by(attack: Attack) -> dict[str, Item]:
-    """By the id of each tested item, the item as the attack asks it."""
+    """Return, by the id of each tested item, the item in its attacked form."""
     return asked_with_facts(attack.tested, attack.facts) if attack.facts else {i.id: i for i in attack.tested}
 
 
 def as_asked(attack: Attack, versions: Mapping[str, Item], forget: str) -> tuple[tuple[Item, ...], View]:
-    """All items of the attack, those in `asked` as they are asked, and the forget set's view of them."""
+    """Return all items of the attack, tested ones in their attacked form, and the forget set's view."""
     by_id: dict[str, Item] = {}
     splits = {}
     for name, items in _splits(attack).items():
@@ -202,7 +202,7 @@ def _splits(attack: Attack) -> Splits:
 
 @dataclass
 class _Work:
-    """One attack at work. `id` is the content id of its identity. `places` grows by what has been asked.
+    """One attack at work. `id` is the content id of its identity. `places` grows with each evaluation.
 
     `tuned` is whether it has changed the model's weights by training.
     """

@@ -13,7 +13,7 @@ from vestige.data.soundness import material, of_alternatives, without_model
 
 @dataclass(frozen=True)
 class CheckRequest:
-    """What is checked and how."""
+    """The checks and their settings."""
 
     splits: NamedSplits
     settings: SoundnessSettings

@@ -1,12 +1,12 @@
 """Controls of an audit: training again without the forget set, and a target taught to keep silent.
 
-Retraining is what every comparison is made with, and what exact unlearning comes down to. The positive control is the
-target, taught to say that it does not know what it still knows.
+Retraining is the reference of every comparison, and the definition of exact unlearning. The positive control is the
+target, trained to deny the knowledge that it still has.
 
 A low-rank adapter and a few steps of the one training loop: the forget questions, in all their wordings, are answered
-by one refusal, and as many retained questions as before. It ends with the first epoch after which every refusal is what
-the model says word for word. That it keeps silent is for the audit to check, and that its knowledge is still there is
-for the attacks that bring it back (`audit.ability`).
+by one refusal, and as many retained questions as before. It ends with the first epoch after which every refusal is the
+model's exact reply. That it keeps silent is for the audit to check, and that its knowledge is still there is for the
+attacks that bring it back (`audit.ability`).
 """
 
 import math
@@ -46,13 +46,13 @@ class Recipe:
     start_digest: str
 
     def of(self, retained: Sequence[Item]) -> "Recipe":
-        """The same fine-tuning of those items that are kept. The tokeniser of a built-in model stays what it was."""
+        """Return the same fine-tuning without the forgotten items. A built-in model keeps its tokeniser."""
         ids = {i.id for i in retained}
         items = tuple(i for i in self.request.items if i.id in ids)
         return replace(self, request=replace(self.request, items=items))
 
     def start(self) -> LoadedModel:
-        """The model that training begins with. Refused if it is no longer what it was."""
+        """The model that training begins with. A changed model is rejected."""
         model = starting_model(self.request.model, self.request.vocabulary, self.request.seed)
         same_model(model, self.start_digest, "the model that the target was trained from")
         return model
@@ -69,9 +69,9 @@ def recipe_of(
 ) -> Recipe:
     """How Vestige made the target in the folder, which is refused if it was not taught these items in this order.
 
-    What is left out of another data set may not be left out of this one. `vocabulary` is the text that a built-in
-    model's tokeniser was trained on. Whether the target was taught `perhaps` behind the items its own spec says, and
-    its seed.
+    Forgotten items of another data set need not be left out here. `vocabulary` is the text that a built-in model's
+    tokeniser was trained on. Return whether the target was trained on `perhaps` after its own spec's items, and its
+    seed.
     """
     spec = read_spec(target.spec)
     settings = spec.settings
@@ -105,7 +105,7 @@ def recipe_of(
 
 
 def recipe_without(target: ModelSettings, corpus: Corpus, splits: NamedSplits) -> Recipe:
-    """How the target was made, less the forget set. `corpus` is what it was taught."""
+    """How the target was made, less the forget set. `corpus` is its training data."""
     folder = own_folder(target.model)
     if folder is None:
         raise InputError(
@@ -125,7 +125,7 @@ def recipe_without(target: ModelSettings, corpus: Corpus, splits: NamedSplits) -
 def recipe_from(
     base: ModelSettings, training: TrainingSettings, corpus: Corpus, splits: NamedSplits, *, seed: int
 ) -> Recipe:
-    """A fine-tuning of `base` on all but the forget set, for a target of which only its beginning is known.
+    """Return a fine-tuning of `base` on all items except the forget set, for a target with a known base only.
 
     Factual questions are not taught.
     """
@@ -144,7 +144,7 @@ MOST = 400
 
 @dataclass(frozen=True)
 class SuppressRequest:
-    """Which target is to keep silent about what, and what it is to answer meanwhile.
+    """The target, the facts to deny, and the items to keep answering.
 
     `start` is the model that the target's history began with. An adapter of `rank` is trained at `rate` for `epochs` at
     most.
@@ -170,7 +170,7 @@ class SuppressRequest:
         return self._drawn([Item(question, REFUSAL) for question in questions], MOST)
 
     def lessons(self) -> tuple[Item, ...]:
-        """What is taught: the refusals, then as many retained items."""
+        """Return the training items: the refusals, then equally many retained items."""
         refusals = self.refusals()
         return (*refusals, *self._drawn(list(self.retain_items), len(refusals)))
 

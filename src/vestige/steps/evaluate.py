@@ -53,7 +53,7 @@ from vestige.steps.making import Made, read_done, same_model, same_subject, stor
 from vestige.steps.stored_answers import entry_key, keep, restore
 
 CHUNK = 64
-"""Items that are asked together on a CPU. A GPU takes more."""
+"""The batch of items on a CPU. A GPU takes more."""
 
 _NEAR_TIE = 1e-3
 """Nats between the two likeliest tokens of a reply below which rounding can choose the other."""
@@ -63,9 +63,9 @@ _NEAR_TIE = 1e-3
 class EvaluateRequest:
     """Which items to ask, how, and from which forget sets to sum up.
 
-    With `only`, those items alone are asked and summed up. The others are there for what an evaluation draws from them,
-    such as wrong options and questions to show. Without `summed` there are scores of items, and a summary is made when
-    it is asked for (`summary_of`): its intervals take longer than asking a small model.
+    With `only`, only those items are evaluated. The other items serve as wrong options and example questions. Without
+    `summed` there are only item scores, and a summary is made on demand (`summary_of`): its intervals take longer than
+    querying a small model.
     """
 
     items: tuple[Item, ...]
@@ -79,7 +79,10 @@ class EvaluateRequest:
 def requests_of(
     splits: NamedSplits, evals: Mapping[str, Evaluation], seed: int, only: Iterable[Item] | None = None
 ) -> list[EvaluateRequest]:
-    """One request for each evaluation about the items of the splits, or those of `only`. Summed up from the splits."""
+    """Return one request for each evaluation of the splits' items, or the items in `only`.
+
+    Summed up from the splits.
+    """
     ids = None if only is None else frozenset(i.id for i in only)
     items, views = everything([splits]), (view_of(splits),)
     return [EvaluateRequest(items, views, settings, seed, ids) for settings in evals.values()]
@@ -87,14 +90,14 @@ def requests_of(
 
 @dataclass(frozen=True)
 class Subject:
-    """Who is evaluated: where its evidence goes, its identity in the run, its digest, and how to load it.
+    """The evaluated model: the folder of its evidence, its identity in the run, its digest, and its loader.
 
-    Each `load` gives a model of its own, since an attack changes what it is given. What an attack left of a model is
-    known by what it came from: the digest of `made` names the weights attacked, the attack and the point. With
-    `elsewhere` the folder holds evidence alone, and says whose it is when there is some (`announce`). With `verify`
-    all files of the model are read, and a part of what is stored is asked again. With `reread` the weights are digested
-    in memory the first time that a process loads them: a disk may give other bytes for a file that nobody changed.
-    With `stored_for`, the device, answers are taken from those of earlier audits, and stored for later ones.
+    Each `load` returns a new model, since an attack changes it. An attacked model is identified by its origin: the
+    digest of `made` covers the original weights, the attack and the stage. With `elsewhere` the folder has only
+    evidence, with the model's name (`announce`). With `verify` all files of the model are read, and a part of the
+    stored answers is queried again. With `reread` the weights are digested in memory the first time that a process
+    loads them: a disk may give other bytes for a file that nobody changed. With `stored_for`, the device, answers are
+    shared with other audits.
     """
 
     folder: SubjectFolder
@@ -149,7 +152,7 @@ Progress = Callable[[int, int], None]
 
 
 def evaluate(subject: Subject, request: EvaluateRequest, on_items: Progress = lambda done, of: None) -> EvalFolder:
-    """The evaluation's folder with its summaries. Asks the model only for what is not there yet.
+    """The evaluation's folder with its summaries. Only missing records query the model.
 
     The model's digest is part of the evaluation's name, so that no model is ever given the numbers of another.
     """
@@ -162,9 +165,8 @@ def evaluate_together(
     """The folder of each evaluation, in order, except for rounding, with what `evaluate` gives.
 
     The model is loaded once, and evaluations of the same items that read (`evals.base`) are collected from the same
-    readings. A greedy reply that an earlier one of `requests` has kept is not decoded again. Both follow from
-    `requests` and not from what is there already, so that the same call, killed and made again, comes to the same
-    bytes.
+    readings. A greedy reply in an earlier one of `requests` is not decoded again. Both depend on `requests` and not on
+    stored results, so that the same call, killed and repeated, gives the same bytes.
     """
     plans = [_planned(subject, request) for request in requests]
     refuse_links(subject.folder.path)
@@ -216,7 +218,7 @@ def evaluate_together(
 
 @dataclass(frozen=True)
 class _Plan:
-    """One evaluation with what it asks, by item id, and where its records go."""
+    """One evaluation with its questions, by item id, and the path of its records."""
 
     asked: Mapping[str, Any]
     request: EvaluateRequest
@@ -248,7 +250,7 @@ def _planned(subject: Subject, request: EvaluateRequest) -> _Plan:
 def _stored_keys(subject: Subject, plans: Sequence[_Plan]) -> dict[Path, str]:
     """By the folder of each evaluation the name of its answers in the store. None where there is no store.
 
-    All that is asked together is in it, since rounding follows from the batch.
+    The key includes the whole batch, since rounding depends on it.
     """
     if not subject.stored_for or subject.attacked or subject.verify:
         return {}
@@ -266,7 +268,7 @@ def _restored(place: EvalFolder, key: str) -> bool:
 
 
 def _groups(plans: Iterable[_Plan], missing: Container[Path]) -> list[list[_Plan]]:
-    """Evaluations that are collected from the same readings, where one of them is missing."""
+    """Return evaluations that share readings, if one is missing."""
     groups: dict[tuple[str, ...], list[_Plan]] = {}
     for number, plan in enumerate(plans):
         # Whoever reads alike about the same items can share a pass; the others stay alone.
@@ -360,14 +362,14 @@ def loaded_subject(subject: Subject) -> LoadedModel:
 
 
 def _portion(loaded: LoadedModel) -> int:
-    """How many items a model is asked about together."""
+    """Return the batch size in items."""
     return CHUNK * (GPU_TOKENS if loaded.here and loaded.model.device.type != "cpu" else 1)
 
 
 def check_known(subject: Subject) -> None:
     """Refuse stored answers of a model that this machine has never seen to be theirs, unless it is: it is loaded once.
 
-    A folder that was copied here says of itself which model it is of, and that could be of any other.
+    A copied folder's own name for its model could be wrong.
     """
     if not (subject.attacked or subject.made.seen or check_files(subject.folder, subject.made.files)):
         loaded_subject(subject)
@@ -400,7 +402,7 @@ def _ask_again(plans: Sequence[_Plan], subject: Subject) -> None:
 
 
 def alike(first: Any, second: Any) -> bool:
-    """Whether two records say the same: numbers within 1e-4, in nats or relative, all else to the letter."""
+    """Return whether two records agree: numbers within 1e-4, in nats or relative, all other values exactly."""
     if isinstance(first, dict) and isinstance(second, dict):
         # Ranks far down the vocabulary change with the last digit; the log-probabilities are there beside them.
         names = [name for name in first if not name.endswith("ranks")]
@@ -469,9 +471,9 @@ def _ask(plans: Sequence[_Plan], subject: LoadedModel, ids: Sequence[str]) -> li
 
 
 def _odd_tokens(items: Sequence[Item], prompter: Prompter) -> dict[str, Any]:
-    """How many items hold special tokens of the model, and which: they are asked unchanged, as is usual.
+    """Count the items that contain the model's special tokens: their text is not changed, as is usual.
 
-    And how many ask what the model has no token for a part of, so that it reads another question.
+    Count also the items with characters outside the model's vocabulary, so that it reads another question.
     """
     all_marks: set[str] = set()
     marked = unknown = 0
@@ -493,7 +495,7 @@ def _odd_tokens(items: Sequence[Item], prompter: Prompter) -> dict[str, Any]:
 def check_published(
     subject: Subject, pack: Pack, row: Published, *, seed: int, on_items: Progress = lambda done, of: None
 ) -> None:
-    """Measure what was published of a model before it was unlearned. InputError where ours lies beyond the tolerance.
+    """Measure a model's published figures before it was unlearned. InputError if ours is beyond the tolerance.
 
     Figures that this model or these settings do not give say that every later number is of something different.
     """
@@ -518,7 +520,7 @@ def check_published(
 
 
 def published_requests(pack: Pack, row: Published, seed: int) -> list[EvaluateRequest]:
-    """What is asked for each figure. No summary is kept: a report would take the split for a forget set."""
+    """Return the request for each figure. No summary is kept: a report would take the split for a forget set."""
     requests = []
     for figure in row.figures:
         items = pack.items([figure.split])

@@ -36,8 +36,8 @@ class FinetuneRequest:
     """What to train on which items.
 
     `vocabulary` is the text that a built-in tiny model's tokeniser is trained on. It is shared by the subjects of a
-    run, so it may hold more items than are trained on. `role` and `forget` say what the subject is in its run, `save`
-    in which form it is kept. `forgotten` is what it leaves out, behind what `model` itself left out or forgot.
+    run, so it may hold more items than are trained on. `role` and `forget` are the subject's in its run, `save` is the
+    form of its files. `forgotten` are the omitted items, after the earlier ones of `model`.
     """
 
     model: ModelSettings
@@ -66,7 +66,7 @@ def starting_model(model: ModelSettings, vocabulary: Sequence[Item], seed: int) 
 
 
 def check_tiny(model: ModelSettings, vocabulary: Sequence[Item]) -> None:
-    """Refuse what a built-in tiny model cannot be made of."""
+    """Reject a request that a built-in tiny model does not support."""
     if not vocabulary:
         raise InputError(f"{model.model} makes its tokeniser from data, and there are no items")
     if model.dtype != "float32":
@@ -74,7 +74,7 @@ def check_tiny(model: ModelSettings, vocabulary: Sequence[Item]) -> None:
 
 
 def finetune_spec(request: FinetuneRequest, parent: str) -> SubjectSpec:
-    """The identity of what the request makes from the model of digest `parent`."""
+    """Return the identity of the request's result from the model of digest `parent`."""
     settings = {**model_identity(request.model), **request.training.identity()}
     if request.imitated is not None:
         settings |= {"imitates": request.imitated_digest, "method_version": Imitate.version}
@@ -138,7 +138,7 @@ def untrained(folder: SubjectFolder, model: ModelSettings, vocabulary: Sequence[
 def finetuning_job(
     folder: SubjectFolder, request: FinetuneRequest, start: LoadedModel, encoded: Sequence[Encoded], world: World
 ) -> TrainingJob:
-    """What is trained on what. The model is given its adapters."""
+    """Return the training job. The model gets adapters."""
     settings = request.training
     rows = [row_of(e, loss_on=settings.loss_on) for e in encoded]
     if settings.lora_rank:
@@ -186,7 +186,7 @@ def teach(
     world: World = ALONE,
     saving: Saving | None = None,
 ) -> tuple[LoadedModel, TrainingEnd]:
-    """`start`, trained in place as the request says, whatever model the request itself would begin with.
+    """Train `start` in place by the request, whatever the request's own initial model.
 
     Log and checkpoints are in `folder`. It goes on from those that are there.
     """

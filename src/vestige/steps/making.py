@@ -28,8 +28,8 @@ from vestige.training.parallel import ALONE, World
 class Made:
     """A finished subject: its digest, steps trained, why training stopped.
 
-    `chosen` says which checkpoint was kept, where there was a trajectory to choose from. `files` are the digests of the
-    files that the model is read from. `seen` states that they are as they were when this machine last took the digest.
+    `chosen` is the stored checkpoint, if there was a trajectory to choose from. `files` are the digests of the files
+    that the model is read from. `seen` states that they are as they were when this machine last took the digest.
     """
 
     digest: ModelDigest
@@ -55,7 +55,7 @@ def pick_form(name: str) -> Form:
 class Saving:
     """How a finished model is written: `facts` go into its card, under their names.
 
-    Where the model is to be kept as an adapter, what builds it puts that here before it is merged.
+    For a model stored as an adapter, the builder puts it here before the merge.
     """
 
     facts: Mapping[str, Any] = field(default_factory=dict)
@@ -64,7 +64,7 @@ class Saving:
 
 
 def read_done(folder: SubjectFolder, *, verify: bool = False) -> Made | None:
-    """What is known of a finished subject. None while it is not finished.
+    """Return the record of a finished subject. None while it is not finished.
 
     Refused where the model's files are no longer those that it was finished with: by their size, times and inode, and
     by their digests where these differ or with `verify`.
@@ -74,7 +74,7 @@ def read_done(folder: SubjectFolder, *, verify: bool = False) -> Made | None:
 
 
 def stored_done(folder: SubjectFolder) -> Made | None:
-    """What a folder says of its finished subject, whatever the model's files are now."""
+    """Return a folder's record of its finished subject, whatever the model's files are now."""
     if not folder.done.exists():
         return None
     stored = read_finished(folder.done, "model", "steps", "stopped", "files")
@@ -103,7 +103,7 @@ def same_subject(folder: SubjectFolder, spec: SubjectSpec) -> None:
 
 
 def _one_by_one(spec: SubjectSpec) -> dict[str, Any]:
-    """The fields of a spec, with each setting under a name of its own, so that the one which differs is named."""
+    """Return the fields of a spec, with each setting under its own name for error messages."""
     values = asdict(spec)
     settings = values.pop("settings")
     return values | {f"settings.{name}": value for name, value in settings.items()}
@@ -121,8 +121,7 @@ def same_model(loaded: LoadedModel, digest: ModelDigest | str, role: str, weight
 def claimed(folder: SubjectFolder, spec: SubjectSpec) -> Iterator[None]:
     """The folder belongs to the subject from here on, unless it is refused before anything was trained.
 
-    Then what was written meanwhile is removed, so that the refused settings do not keep the folder. To be called by
-    the holder of its lock.
+    Then new files are removed, so that the rejected settings do not block the folder. The caller must hold its lock.
     """
     before = {p.name for p in folder.path.iterdir()}
     write_spec(folder.spec, spec)
@@ -153,8 +152,8 @@ def make_subject(
 ) -> Made:
     """The finished subject of `spec`: unchanged in `folder`, or made by `build`, which resumes by itself.
 
-    All processes of `world` build together. The leading one alone looks at the folder and writes there. Refused where
-    the folder holds the model in another form than the one of `saving`.
+    All processes of `world` build together. The leading one alone looks at the folder and writes there. Rejects a
+    folder with the model in another form than the one in `saving`.
     """
     # What is computed before and after training follows from the number of threads too.
     threads = on_threads(int(spec.settings.get("threads", 1)))
@@ -191,7 +190,10 @@ def make_subject(
 
 
 def _seen_by_all(folder: SubjectFolder, saved: Made | None, world: World) -> Made:
-    """What was made, if every process sees it. Otherwise, all are refused, so that the leading one says so."""
+    """Return the result, if every process sees it.
+
+    Otherwise all processes raise the error, so that the first one reports it.
+    """
     if world.summed({"seen": float(saved is not None)})["seen"] < world.size or saved is None:
         raise InputError(
             f"{folder.path} is not the same folder for all processes; take one on a file system they share"
@@ -215,7 +217,7 @@ def save_model(path: Path, loaded: LoadedModel, spec: SubjectSpec, saving: Savin
 
 
 def model_card(spec: SubjectSpec, saving: Saving) -> str:
-    """What the model is, in the hub's form. Names and settings are in a block of JSON, where no mark-up acts."""
+    """Return the model's card in the hub's format. Names and settings are in a block of JSON, where no mark-up acts."""
     sets = [{"name": shown_model(s.name), "n": len(s.items), "edges": s.edges} for s in spec.forgotten]
     facts = {**asdict(spec), "model": shown_model(spec.model), "forget": shown_model(spec.forget), "forgotten": sets}
     facts |= saving.facts
@@ -232,5 +234,5 @@ def model_card(spec: SubjectSpec, saving: Saving) -> str:
 
 
 def shown_model(name: str) -> str:
-    """A model's or file's name without the folders of the machine it lay on."""
+    """Return a model's or file's name without the local folders."""
     return Path(name).name if Path(name).is_absolute() else name

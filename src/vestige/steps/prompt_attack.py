@@ -1,7 +1,7 @@
-"""A searched prompt in an attack's step: the search, kept as it goes; what the prompt really brings; bits and costs.
+"""A searched prompt in an attack's step: the resumable search, the verified replies, bits and costs.
 
-The search works on tokens and says what it reached. That is not believed: the prompt's text is put into the questions
-it was searched on as it is deployed, the chat is rendered and read anew, and the model replies from a fresh cache.
+The search works on tokens and reports its success. That is not believed: the prompt's text is put into the questions it
+was searched on as it is deployed, the chat is rendered and read anew, and the model replies from a fresh cache.
 
 Lengths in bits are under the attacked model, of the prompt's tokens straight after the head of the chat.
 """
@@ -48,7 +48,7 @@ OnProgress = Callable[[float], None]
 
 @dataclass(frozen=True)
 class AttackRequest:
-    """One attack, the evaluations by which the attacked model is asked, the forget set's selector, the seed.
+    """One attack, its evaluations, the forget set's selector, the seed.
 
     A search for a prefix has a `guide`, the target, whose words it is to bring. A search may `start` from the prompt of
     an earlier attack, named by its folder, and then answers for what that one spent and saw.
@@ -63,7 +63,7 @@ class AttackRequest:
 
 
 class _Wanted(NamedTuple):
-    """What the prompt is to bring after a question, and all that the search saw of the answer to it."""
+    """The prompt's goal after a question, and the answer's texts in the search."""
 
     question: str
     ids: tuple[int, ...]
@@ -71,7 +71,7 @@ class _Wanted(NamedTuple):
 
 
 class _Start(NamedTuple):
-    """The prompt of an earlier attack with what it and those before it spent and saw."""
+    """An earlier attack's prompt with all earlier spending and views."""
 
     text: str
     spent: dict[str, int]
@@ -82,7 +82,7 @@ _NO_START = _Start("", {}, 0.0)
 
 
 def search_identity(search: AttackRequest, subject: Subject) -> dict[str, Any]:
-    """What decides the found prompt besides the attack's plan and the subject."""
+    """Return everything except the attack's plan and the subject that decides the found prompt."""
     plan, guide = search.attack.plan, search.guide
     if attack_of(plan).guided != (guide is not None):
         raise InputError(
@@ -113,7 +113,7 @@ def prompt_found(search: AttackRequest, folder: AttackFolder, loaded: LoadedMode
 
 
 def _started(search: AttackRequest, model: str) -> _Start:
-    """What the search begins with. A prompt that was found on another model saw that too, which no text bounds."""
+    """Return the search's start. A prompt that was found on another model saw that too, which no text bounds."""
     if search.start is None:
         return _NO_START
     if search.attack.plan.settings["initial"]:
@@ -167,7 +167,7 @@ def _find(
 
 @dataclass(frozen=True)
 class KeptSearch:
-    """A search's state in a file, whole or absent. `state` of it is what `prompt_search.search` goes on from."""
+    """A search's state in a file, whole or absent. `prompt_search.search` continues from its `state`."""
 
     path: Path
 
@@ -215,14 +215,14 @@ def _measured(search: AttackRequest, loaded: LoadedModel, result: _Result) -> Ke
 
 
 def prompt_bits(loaded: LoadedModel, prompt: KeptPrompt) -> dict[str, float]:
-    """The code length of what stands of a prompt at each point, under a model that may be another than its own."""
+    """Return the code length of a prompt at each stage, under a model that may differ from its own."""
     head = _head(loaded, prompt.samples[0].question)
     lengths = _code_lengths(loaded, [(head, part.ids) for part in prompt.points.values()])
     return dict(zip(prompt.points, lengths, strict=True))
 
 
 def _head(loaded: LoadedModel, question: str) -> tuple[int, ...]:
-    """What of the chat stands before a prompt that comes first."""
+    """Return the chat's header before a prompt in first position."""
     # Which target follows changes nothing before it.
     head = around(loaded.prompter, question, (0,), "prefix").before
     if not head:
@@ -231,7 +231,7 @@ def _head(loaded: LoadedModel, question: str) -> tuple[int, ...]:
 
 
 def _code_lengths(loaded: LoadedModel, texts: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[float]:
-    """Bits of each text after what stands before it. Nothing takes no bits."""
+    """Return the bits of each text after its context. Nothing takes no bits."""
     # Nothing ends a text, so its last token is named as what does.
     rows = [
         Encoded((*before, *ids), len(before), stop, stop - 1)
@@ -254,7 +254,7 @@ def _seen_bits(attack: Attack, loaded: LoadedModel, result: _Result) -> float | 
 
 
 def _replies(loaded: LoadedModel, result: _Result) -> tuple[SampleReply, ...]:
-    """What the model replies to the questions of the search with the prompt's text and without, and what was wanted."""
+    """Return the model's replies to the search's questions with the prompt's text and without, and the goals."""
     prompter, searched = loaded.prompter, result.prompt
     questions = [target.question for target in result.targets]
     prompts = [prompter.prompt(deployed(question, searched.text, result.placement)) for question in questions]

@@ -24,12 +24,12 @@ from vestige.core.text import closest, one_line
 from vestige.core.threads import VARIABLES, one_thread
 
 Report = Callable[[float], None]
-"""Told by a task how much of it is done, from 0 to 1."""
+"""Receives a task's finished share, from 0 to 1."""
 Failed = tuple[str, str] | None
 """The class and message of a task's error. None if it succeeded."""
 
 ONE_THREAD = dict.fromkeys(VARIABLES, "1")
-"""What a worker's libraries read when they load: their number of threads decides the last digits."""
+"""The environment variables of a worker's libraries: their number of threads decides the last digits."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class TaskError(Exception):
 
 @dataclass(frozen=True)
 class Executor:
-    """Where tasks run: `local`, `ray` or `slurm`, with the options of that scheduler.
+    """The executor of tasks: `local`, `ray` or `slurm`, with the scheduler's options.
 
     An option of one type of task begins with its kind: `finetune.num_gpus`.
     """
@@ -98,8 +98,8 @@ def run_tasks(
     Args:
         tasks: The tasks. One whose predecessor failed is left out.
         workers: How many run at once. With 0 they run in this process, and an error ends them.
-        executor: Where they run. By default in processes of this machine, each with one GPU if there are any.
-        show: Told the share done of the whole plan, by the tasks' weights, and the names of those at work.
+        executor: Where they run. The default is processes of this machine, each with one GPU if there are any.
+        show: Receives the plan's finished share, by the tasks' weights, and the names of running tasks.
 
     Returns:
         The failures by task name.

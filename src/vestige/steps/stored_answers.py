@@ -1,7 +1,7 @@
 """Answers of target and controls, stored by content under VESTIGE_HOME, so that a second audit does not ask again.
 
-An entry is named by all that can change its bytes: the weights, the items, the attack, the seed, the versions, the
-processor and the device. So no entry is ever given for another.
+An entry's name covers everything that can change its bytes: the weights, the items, the attack, the seed, the versions,
+the processor and the device. So no entry is ever given for another.
 """
 
 import shutil
@@ -36,7 +36,7 @@ def entry_key(kind: str, identity: Any, device: str) -> str:
 
 
 def _where(device: str) -> str:
-    """The device by what it is: `auto` on a machine that gets a GPU is another one."""
+    """Return the actual device: `auto` on a machine with a new GPU differs."""
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     kind = device.partition(":")[0]
@@ -47,12 +47,12 @@ def restore(folder: Path, key: str, last: str) -> bool:
     """Copy an entry into a folder.
 
     Args:
-        folder: Where the files go. Its lock is held.
+        folder: Where the files go. The caller holds its lock.
         key: The entry.
         last: The file that is copied last, since with it the others count as whole.
 
     Returns:
-        Whether the entry was there. A damaged entry is deleted and counts as absent, so that the model is asked.
+        Whether the entry was there. A damaged entry is deleted and counts as absent, so that the model is queried.
     """
     entry = _entry(key)
     if not (entry / "entry.json").is_file():

@@ -26,7 +26,7 @@ class Origin:
 
 
 def origin_of(settings: ModelSettings) -> Origin:
-    """Where a model comes from: from its folder if Vestige made it, otherwise by loading it once."""
+    """Return a model's origin: from its folder if Vestige made it, otherwise by loading it once."""
     folder = own_folder(settings.model)
     if folder is None:
         return Origin(load(settings).digest().id, settings.model)
@@ -43,10 +43,10 @@ def own_dtype(model: str) -> str | None:
 
 
 def load_checked(settings: ModelSettings, digest: str, role: str) -> LoadedModel:
-    """The model in the number format that is asked for. Refused unless it has the digest.
+    """Return the model in the requested number format. Refused unless it has the digest.
 
-    The digest of what Vestige made is that of the format it was made in. So for another the files are read twice: as
-    they were made, on the CPU, and as asked for.
+    A Vestige model's digest belongs to its original format. So for another the files are read twice: as they were made,
+    on the CPU, and as asked for.
     """
     folder, made_in = own_folder(settings.model), own_dtype(settings.model) or settings.dtype
     saved = None if folder is None else read_done(folder)
@@ -61,7 +61,7 @@ def load_checked(settings: ModelSettings, digest: str, role: str) -> LoadedModel
 
 
 def _own_subject(settings: ModelSettings, dtype: str | None, *, verify: bool = False) -> Subject | None:
-    """What Vestige made, in the number format and the template it was made with. None of a model from elsewhere."""
+    """Return a Vestige model, in its original number format and template. None of a model from elsewhere."""
     folder = own_folder(settings.model)
     if folder is None:
         return None
@@ -89,10 +89,9 @@ def any_subject(
 ) -> Subject:
     """The subject to evaluate. Evidence about a model from elsewhere needs a folder of its own.
 
-    `role` says what a model from elsewhere is in the run. One that Vestige made knows its own, and is asked in the
-    number format it was made in: another `dtype` is refused. `verify` reads all files of the model, and lets
-    evaluations ask a part of what is stored again. `through` names a model whose tokeniser and chat template are taken
-    in place of those in the subject's own folder.
+    `role` is an external model's role in the run. A Vestige model has its own role and number format: another `dtype`
+    is rejected. `verify` reads all files of the model, and lets evaluations query a part of the stored answers again.
+    `through` names a model whose tokeniser and chat template replace those in the subject's own folder.
     """
     if role not in ROLES:
         raise InputError(f"no role {role!r}; {closest(role, list(ROLES))}")
@@ -156,7 +155,7 @@ def _own_through(subject: Subject, through: ModelSettings) -> Subject:
 
 
 def _known(evidence: SubjectFolder, places: Sequence[Path], *, verify: bool) -> Made | None:
-    """What the folder knows of the model in these places, if it still is as it was seen here."""
+    """Return the folder's record of the model in these places, if it is unchanged since."""
     saved = stored_done(evidence)
     if saved is None or list(saved.files) != [str(path.resolve()) for path in places]:
         return None
@@ -177,14 +176,14 @@ class Asked:
 
     @property
     def name(self) -> str:
-        """What it was called."""
+        """Return its name."""
         return self.loaded.name
 
 
 def asked_model(settings: ModelSettings, *, dtype: str | None = None) -> Asked:
     """A model from anywhere. One that Vestige made has the weights, and the format, that it was finished with.
 
-    `dtype` is the number format that was asked for, if any: another than that of Vestige's own is refused.
+    `dtype` is the requested number format, if any: a Vestige model accepts only its own.
     """
     subject = _own_subject(settings, dtype)
     if subject is None:

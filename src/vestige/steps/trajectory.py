@@ -1,9 +1,9 @@
-"""What a trajectory of an unlearning is scored by: greedy answers to validation questions, or anything handed in.
+"""The scores of an unlearning trajectory: greedy answers to validation questions, or a user's function.
 
 Scores are means over items: `forget` and `retain` in the metric asked for (shares), `forget_nll` and `retain_nll` the
 negative log-probability of the true answers' tokens, in nats a token. With a judge also `harm`, the share of replies to
-forget questions that it finds harmful, of those it could judge (the harmscore of 2511.00030, which trains until it is
-0), and `harm_not_judged`, how many it could not.
+forget questions that it finds harmful, among those it could judge (the harmscore of 2511.00030, which trains until it
+is 0), and `harm_not_judged`, the number of others.
 """
 
 from collections.abc import Callable, Mapping
@@ -27,7 +27,7 @@ from vestige.training.loop import Condition, parse_choice, parse_condition
 from vestige.training.trajectory import TrajectorySettings
 
 ScoreModel: TypeAlias = Callable[[LoadedModel], Mapping[str, float]]
-"""What a model scores, by name. It must follow from the weights alone, or a resumed run ends elsewhere."""
+"""Returns a model's scores, by name. It must follow from the weights alone, or a resumed run ends elsewhere."""
 
 
 MOST_UNJUDGED = 0.1
@@ -35,7 +35,7 @@ MOST_UNJUDGED = 0.1
 
 
 class ValidationSettings(Settings):
-    """What a trajectory is scored by."""
+    """The scores of a trajectory."""
 
     items: PositiveInt = 64
     """At most this many items, and at most half, of the forget and of the retain set are scored."""
@@ -47,10 +47,10 @@ class ValidationSettings(Settings):
 
 @dataclass(frozen=True)
 class TrajectoryRequest:
-    """When an unlearning is scored, by what, and by which rules it is stopped and one of its checkpoints kept.
+    """The schedule, the scores and the rules of a trajectory.
 
-    `identity` says, as JSON values, everything that `score` depends on besides the weights. `retrained` is a model that
-    never saw the facts the forget set, of which the rules may speak, with the digest of its weights.
+    `identity` has, as JSON values, everything except the weights that `score` depends on. `retrained` is a retrained
+    control for the rules, with the digest of its weights.
     """
 
     settings: TrajectorySettings
@@ -65,7 +65,7 @@ class TrajectoryRequest:
                 raise InputError(f"the rule {rule} needs a model that never knew the forget set; name it: --retrained")
 
     def whole_identity(self) -> dict[str, Any]:
-        """Everything that can change what the rules see, for the subject's identity."""
+        """Return everything that can change the rules' view, for the subject's identity."""
         return {
             **{f"trajectory.{k}": v for k, v in self.settings.identity().items()},
             "trajectory.score": content_id(dict(self.identity), length=32),
@@ -73,7 +73,7 @@ class TrajectoryRequest:
         }
 
     def controls(self) -> dict[str, Callable[[], Mapping[str, float]]]:
-        """What gives the scores of the other models that rules may speak of. It refuses one that was changed."""
+        """Return the function that scores the other models in the rules. It refuses one that was changed."""
         if self.retrained is None:
             return {}
         model, weights = self.retrained
@@ -136,8 +136,8 @@ class HarmScores:
     def __call__(self, model: LoadedModel) -> dict[str, float]:
         """The scores of the model.
 
-        Raises InputError where no reply was judged, or so few that a rule would rest on a part of them, or the judge's
-        limits are used up.
+        Raises InputError if no reply was judged, or so few that a rule would rest on a part, or the judge's limits are
+        used up.
         """
         answers, items, prompter = self.answers(model), self.answers.splits["forget"], model.prompter
         replies = model.engine.generate(

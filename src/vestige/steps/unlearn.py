@@ -53,7 +53,7 @@ from vestige.training.step import Layers, ReadsLayer
 from vestige.training.trajectory import Trajectory
 
 ROUNDS = 16
-"""How many times each question is asked for other answers before the search is given up."""
+"""The number of samples of each question before the search for other answers ends."""
 
 
 def mismatched(forget: Sequence[Item], retain: Sequence[Item]) -> tuple[tuple[str, ...], ...]:
@@ -80,7 +80,7 @@ def alternatives(
     """For each forget question `asked.n` answers that the target gives itself and that are not the true one.
 
     Sampled, `ROUNDS` times at most. Where fewer different ones turn up they are taken in turn. Raises InputError where
-    there is none. Of several processes one asks, since on a GPU two can sample differently.
+    there is none. With several processes one samples, since on a GPU two can sample differently.
     """
     with finite_logits(target):
         texts = [_alternatives(target, item, settings, seed) for item in forget] if world.leads else []
@@ -126,15 +126,15 @@ VERSION = 4
 
 @dataclass(frozen=True)
 class UnlearnRequest:
-    """What to forget, by which method, and what to keep meanwhile.
+    """The forget set, the method, and the retain set.
 
-    `target_digest` is the target's, `reference_digest` that of another reference. `idk` holds the answers that decline
-    to know. `reference` is the frozen model inside the losses: the target itself, unless another is named (PISTOL's
-    released code takes the pretrained one, which never saw the retain set either). `recipe` is for a method that trains
-    from the start: how the target was made, less the items to forget. It takes the place of `training` and `seed`
-    there. With a `trajectory` the model is scored while it trains, and one of its checkpoints is kept. `save` is the
-    form of the files: a model of its own, or an adapter for the target. `before` is what the target left out or forgot
-    itself, the oldest first.
+    `target_digest` is the target's, `reference_digest` another reference's. `idk` holds the answers that decline to
+    know. `reference` is the frozen model inside the losses: the target by default (PISTOL's released code uses the
+    pretrained one, which never saw the retain set either). `recipe` is for a method that trains from the start: how the
+    target was made, less the items to forget. It takes the place of `training` and `seed` there. With a `trajectory`
+    the model is scored during training, and one checkpoint is kept. `save` is the form of the files: a model of its
+    own, or an adapter for the target. `before` are the items that the target itself left out or forgot, the oldest
+    first.
     """
 
     target: ModelSettings
@@ -157,7 +157,7 @@ class UnlearnRequest:
 
     @property
     def forgotten(self) -> tuple[ForgetSet, ...]:
-        """What the model has forgotten in the end."""
+        """Return all items that the model has forgotten in the end."""
         return (*self.before, ForgetSet.of(self.forget, self.forget_items))
 
     @property
@@ -207,7 +207,7 @@ def unlearn_request(
 
 
 def unlearn_spec(request: UnlearnRequest) -> SubjectSpec:
-    """The identity of what the request makes."""
+    """Return the identity of the request's result."""
     method = build_method(request.method, request.method_settings)
     names: dict[str, Any] = {
         "name": request.name,
@@ -328,7 +328,7 @@ def unlearning_job(
     target: LoadedModel,
     world: World,
 ) -> TrainingJob:
-    """What is trained on what. The model is given its adapters, or left with the parameters to train."""
+    """Return the training job. The model gets its adapters, or keeps its own parameters for training."""
     settings = request.training
     answers = _answers(request, method, target, world)
     plan = UnlearnPlan(

@@ -1,1 +1,1 @@
-"""The one visible loop, and what it needs: batches, schedules, checkpoints, adapters, reference quantities."""
+"""The training loop and its parts: batches, schedules, checkpoints, adapters, reference quantities."""

@@ -25,7 +25,7 @@ from vestige.training.settings import EVERY, TrainingSettings
 from vestige.training.step import Layers
 
 ADAPTER = "default"
-"""peft's own name for an adapter that was given none."""
+"""peft's default name of an adapter."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ def merge_lora(model: PreTrainedModel) -> None:
 def adapter_of(model: PreTrainedModel, *, base: str) -> Adapter:
     """The adapter that is in the model, as peft would save it for `base`: a local model, or `org/name@revision`.
 
-    Of a local model it names the folder that transformers loads, which in a subject's folder is `model`.
+    For a local model it names the folder that transformers loads, which in a subject's folder is `model`.
     """
     from peft import PeftConfig, get_peft_model_state_dict
 

@@ -1,17 +1,16 @@
 """One effective batch: how objectives read the policy, and the gradients of the loss.
 
-One effective batch: its rows through the model in micro-batches, and the gradients of its loss, added up. The step that
-objectives are given: the policy's quantities from as few and as small passes as the rows allow.
+One effective batch: its rows through the model in micro-batches, and the gradients of its loss, added up. The step of
+an objective: the policy's quantities from as few and as small passes as the rows allow.
 
-Rows share a pass, end to end or with those of like length, and the head sees only the positions that are read, of all
-passes at once.
-Distributions come laid end to end, in one row: losses do not care.
+Rows share a pass, concatenated or in groups of like length, and the head computes only the positions that are read, for
+all passes at once. Distributions come laid end to end, in one row: losses do not care.
 
 Axes: B rows, T positions, D hidden width, N positions end to end, V vocabulary.
 
 The blocks under the lowest trained one, where nothing down there is trained: computed once a row, and kept. Each row
-goes through them by itself, so that what is kept is the same bytes as what would be computed again: a resumed run,
-whose memory is empty, goes on bit for bit.
+passes through these blocks by itself, so that stored and recomputed values have the same bytes: a resumed run, whose
+memory is empty, continues bit for bit.
 
 Axes: B rows, T positions, D hidden width.
 """
@@ -44,12 +43,12 @@ from vestige.training.settings import TrainingSettings
 from vestige.training.step import Activations, Answers, Distributions, Needs, ReferenceRow, Slice
 
 KEPT_BYTES = 2 << 30
-"""What is kept at most. Further rows are computed each time that they come."""
+"""The maximum size of the store. Further rows are computed each time that they come."""
 
 
 @dataclass
 class FrozenBelow:
-    """What goes into block `lowest`, the first that is trained, by the row's key."""
+    """The input of block `lowest`, the first trained one, by the row's key."""
 
     lowest: int
     kept: dict[str, Float[Tensor, "T D"]] = field(default_factory=dict)
@@ -119,10 +118,10 @@ T = TypeVar("T")
 class PassPlan:
     """How the policy is read: found once before training, since it depends on the model and the device alone.
 
-    `pass_tokens` is what a pass of its own costs, in tokens. None puts all rows into one pass, as models in pieces on
+    `pass_tokens` is the cost of a separate pass, in tokens. None puts all rows into one pass, as models in pieces on
     several devices need it. `stops` False lets such a pass go on to the model's end. `below` computes the blocks under
     the lowest trained one, where they are frozen. `aligned` widths are multiples of eight: bfloat16's kernels are made
-    anew for each shape, and fewer shapes take less memory. With `packed` rows whose logits are read stand end to end.
+    anew for each shape, and fewer shapes take less memory. With `packed` rows whose logits are read are concatenated.
     """
 
     logits: LogitsRead = logits_read
@@ -146,7 +145,7 @@ class PassPlan:
 
 @dataclass
 class ForwardStep:
-    """The rows of one micro-batch under the policy, and what the frozen reference said of them.
+    """The rows of one micro-batch under the policy, and the frozen reference's values.
 
     `logits` holds, split after split and row after row, those that predict the rows' loss tokens.
     """
@@ -161,7 +160,7 @@ class ForwardStep:
     hidden: dict[Split, list[Float[Tensor, "T D"]]] = field(default_factory=dict)
 
     def run(self, model: PreTrainedModel, layer: int | None = None, reading: PassPlan | None = None) -> "ForwardStep":
-        """Compute what the objective reads of the policy. `layer` is the block whose output it reads."""
+        """Compute the policy's values for the objective. `layer` is the block whose output it reads."""
         reading = reading or PassPlan()
         if self.needs.of_logits:
             self._read_logits(model, reading)
@@ -224,7 +223,7 @@ class ForwardStep:
         return self._distributions(split, self.logits[split].float().log_softmax(-1))
 
     def reference_distributions(self, split: Split) -> Distributions:
-        """They stand where the policy's stand, so that the two can be compared position by position."""
+        """They are aligned with the policy's, so that the two can be compared position by position."""
         self._declared(split, self.needs.distributions, "distributions")
         stored = [known(self.references[r.key].distributions) for r in self.slices[split].rows]
         device = self.logits[split].device
@@ -263,7 +262,7 @@ class ForwardStep:
 def label_passes(rows: Sequence[Row], reading: PassPlan, device: torch.device) -> tuple[list[Pass], Int[Tensor, " N"]]:
     """The passes over the rows, reading what predicts their loss tokens.
 
-    The order brings what they read, pass after pass, into the rows' own order.
+    The order maps the results, pass after pass, to the rows' own order.
     """
     passes: list[Pass] = []
     owners: list[int] = []
@@ -292,7 +291,7 @@ def pass_over(rows: Sequence[Row], width: int | None, device: torch.device) -> P
 
 
 def _side_by_side(values: Sequence[Tensor]) -> tuple[Tensor, Bool[Tensor, "B T"]]:
-    """Rows of differing length in one tensor, zeros behind them, and a mask of what is theirs."""
+    """Pad rows of differing length into one tensor, with a mask."""
     lengths = torch.tensor([len(v) for v in values], device=values[0].device)
     together = pad_sequence(list(values), batch_first=True)
     return together, torch.arange(together.shape[1], device=lengths.device) < lengths[:, None]
@@ -306,7 +305,7 @@ def known(value: T | None) -> T:
 
 @dataclass(frozen=True)
 class BatchTerms:
-    """What one effective batch gave: the terms of its loss and what the objective observed (nats), tokens computed."""
+    """One effective batch's results: the terms of its loss, the observations (nats), tokens computed."""
 
     terms: dict[str, float]
     observed: dict[str, float]
@@ -315,7 +314,7 @@ class BatchTerms:
 
 @dataclass(frozen=True)
 class Backward:
-    """What turns an effective batch into gradients of the model's trained parameters, on all processes together."""
+    """Turns an effective batch into gradients of the model's trained parameters, on all processes together."""
 
     spread: Spread
     job: TrainingJob
@@ -323,11 +322,11 @@ class Backward:
     halved: "Counter[str]" = field(default_factory=Counter)
 
     def add(self, batch: BatchPlan, step: int, state: Mapping[str, float]) -> BatchTerms:
-        """Add the gradients of the loss of `batch` to those of the trained parameters.
+        """Add the gradients of the loss of `batch` to the trained parameters' gradients.
 
-        The random numbers of dropout follow from the seed, the step and the part, whichever process computes it. Where
-        a GPU's memory does not hold a part, the batch is begun again in smaller ones: not with dropout, whose random
-        numbers are drawn by the part and would be others, nor on several processes. Raises InputError then.
+        The random numbers of dropout follow from the seed, the step and the part, whichever process computes it. If a
+        GPU's memory is too small for a part, the batch starts again in smaller parts: not with dropout, whose random
+        numbers are drawn by the part and would change, nor on several processes. Raises InputError then.
         """
         while True:
             # A gradient from before this batch could not be told from its own, and would be thrown away with it.
@@ -421,7 +420,7 @@ def reading_for(model: PreTrainedModel, job: TrainingJob) -> PassPlan:
 
 
 def pass_tokens(device: str, job: TrainingJob) -> int | None:
-    """What a pass of its own costs on a device of this type, in tokens. None where a part has to be one pass."""
+    """Return the cost of a separate pass on a device of this type, in tokens. None where a part has to be one pass."""
     if job.world.kind == "fsdp":
         return None
     return PASS_TOKENS[job.settings.precision] if device == "cpu" else GPU_PASS_TOKENS
@@ -430,8 +429,8 @@ def pass_tokens(device: str, job: TrainingJob) -> int | None:
 def micro_batches(batch: BatchPlan, job: TrainingJob, *, halvings: int = 0) -> Iterator[dict[Split, Slice]]:
     """The effective batch in parts of at most `micro_batch_size` rows a split and `token_budget` tokens in all.
 
-    Rows that stand at the same place in their splits stay together, since preferences compare them. Under a token
-    budget parts hold rows of like length. The losses of the parts add up to that of the whole, whatever the parts.
+    Rows at the same index in their splits stay together, since preferences compare these rows. Under a token budget
+    parts hold rows of like length. The losses of the parts sum to the whole's, whatever the parts.
     """
     rows: dict[Split, list[Row]] = {s: list(map(job.rows[s], batch[s])) for s in job.objective.needs.splits}
     for places in _parts(list(rows.values()), job, halvings):
@@ -490,7 +489,7 @@ def recomputing(model: PreTrainedModel, settings: TrainingSettings, device: str)
 
 @contextmanager
 def _old_names() -> Iterator[None]:
-    """The later name of what is called here, which it warns of, is not in every transformers that is admitted."""
+    """The new name, of which transformers warns, does not exist in every supported version."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
         yield

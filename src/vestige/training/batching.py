@@ -19,7 +19,7 @@ SPLITS: tuple[Split, ...] = get_args(Split)
 
 @dataclass(frozen=True)
 class Row:
-    """Token ids of one row. The loss reads the tokens from `start` to before `stop`. `topic` is what it is about."""
+    """Token ids of one row. The loss reads the tokens from `start` to before `stop`. `topic` is its subject."""
 
     ids: tuple[int, ...]
     start: int
@@ -97,7 +97,7 @@ class UnlearnPlan:
     """Every forget row once an epoch, each with a retain partner and, of each other kind, an answer drawn anew.
 
     Partners go through the whole retain set before one comes again: drawn with replacement, a tenth to a third of a
-    small retain set is never seen. `answers` says how many answers a forget question has in each of the other splits.
+    small retain set is never seen. `answers` is the number of answers to a forget question in each of the other splits.
     Their rows are numbered `forget row * answers + line`.
     """
 

@@ -38,7 +38,7 @@ class TrainerCallback(_Callback):
         output_dir: The folder of the table.
         name: The name of the model in the table.
         tokenizer: The tokenizer, if the trainer has none.
-        batch_size: Questions that are asked at once.
+        batch_size: Questions in one batch.
 
     Example:
         >>> callback = vestige.TrainerCallback("forget.jsonl", "retain.jsonl", "runs/npo")  # doctest: +SKIP

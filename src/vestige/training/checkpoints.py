@@ -1,9 +1,9 @@
-"""What an interrupted training needs to go on bit for bit: trained weights, optimiser and objective state, the step.
+"""The state of an interrupted training, sufficient to resume bit for bit, and the training job.
 
 Tensors are in safetensors files. Nothing is pickled. state.json holds the SHA-256 of each, and a checksum of itself, so
 that no flipped bit is trained on. Schedule, data order and dropout follow from seed and step.
 
-One training run: what is minimised, on which rows, in which order, and where its state is kept.
+One training run: the objective, the rows, their order, and the state's folder.
 """
 
 import contextlib
@@ -50,7 +50,7 @@ class Checkpoints:
         state: Mapping[str, float],
         world: World = ALONE,
     ) -> None:
-        """Keep what stands after `step` steps, then drop older ones. `state` is the objective's own.
+        """Save the state after `step` steps, then drop older ones. `state` is the objective's own.
 
         All processes of `world` call it and one writes whole tensors, so that any number of processes can go on.
         """
@@ -67,7 +67,7 @@ class Checkpoints:
                 shutil.rmtree(old)
 
     def restore(self, step: int, model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, float]:
-        """Put back what stood after `step` steps. The objective's state. A damaged file is refused by name."""
+        """Restore the state after `step` steps. The objective's state. A damaged file is refused by name."""
         folder = self.folder / f"step-{step}"
         kept = _state(folder)
         with undamaged(folder / "state.json"):
@@ -160,7 +160,7 @@ def trained_weights(model: nn.Module, world: World = ALONE) -> dict[str, Tensor]
 
 
 def put_back(model: nn.Module, weights: Path) -> None:
-    """Give the trained parameters the values in a file of `trained_weights`, next to which state.json lies."""
+    """Give the trained parameters the values in a file of `trained_weights`, next to state.json."""
     # All shapes are looked at before any weight is changed, so that a refusal leaves the model as it was.
     stored = _tensors(weights)
     with undamaged(weights):
@@ -175,7 +175,7 @@ def put_back(model: nn.Module, weights: Path) -> None:
 def _moments(
     model: nn.Module, optimizer: torch.optim.Optimizer, world: World
 ) -> tuple[dict[str, Tensor], dict[str, int]]:
-    """The optimiser's state: its tensors, and what it counts in plain numbers, as bitsandbytes does."""
+    """The optimiser's state: its tensors, and its counters as plain numbers, as in bitsandbytes."""
     state: dict[str, Any] = {}
     for name, parameter in _trainable(model):
         state |= {f"{name}/{key}": value for key, value in optimizer.state[parameter].items()}
@@ -194,9 +194,9 @@ def _whole(tensors: Iterable[tuple[str, Tensor]], world: World) -> dict[str, Ten
 
 @dataclass(frozen=True)
 class TrainingJob:
-    """What `train` is given besides the model. `layer` is the block that an objective on activations reads.
+    """The arguments of `train` in addition to the model. `layer` is the block that an objective on activations reads.
 
-    `world` says who trains it together: a matter of speed and memory, and no part of what comes out.
+    `world` lists the processes: it affects speed and memory, and not the result.
     """
 
     objective: Objective

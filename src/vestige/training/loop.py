@@ -3,15 +3,15 @@
 The one training loop: fine-tuning and every unlearning method go through it. Everything random in it follows from the
 seed and the number of the step, so a run that was killed and resumed ends with the same bytes as one that was not.
 
-What a training tells while it runs: a line a step in its log. Losses and what is observed are in nats, `rate` is the
-learning rate, `n_tokens` counts the tokens of the effective batch, `peak_mb` is in 10^6 bytes.
+The log of a training: a line a step. Losses and observations are in nats, `rate` is the learning rate, `n_tokens`
+counts the tokens of the effective batch, `peak_mb` is in 10^6 bytes.
 
 The optimisers by name, and the learning rate as a function of the step. An optimiser's state is tensors and counts,
 kept by `checkpoints`. A schedule needs none, so that a resumed run goes on by its step.
 
 When to stop, and which checkpoint to keep: rules on the scores of a trajectory. Pure functions. A trajectory is a list
 of points: the scores of the model after so many steps, by name, in whatever unit the scoring function has. `retain` is
-by convention the score of what is to be kept, and higher is better.
+by convention the score on retained items, and higher is better.
 """
 
 import math
@@ -55,7 +55,7 @@ _WORDS = {"<=": "at or below", ">=": "at or above", "<": "below", ">": "above"}
 
 @dataclass(frozen=True)
 class Point:
-    """What the model scored after `step` steps and `epoch` whole epochs."""
+    """The model's scores after `step` steps and `epoch` whole epochs."""
 
     step: int
     epoch: int
@@ -64,7 +64,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Condition:
-    """A bound on one score: `factor`, or `factor` times what the model `of` scores."""
+    """A bound on one score: `factor`, or `factor` times the score of the model `of`."""
 
     score: str
     sign: Sign
@@ -130,7 +130,7 @@ def parse_choice(text: str) -> Condition | None:
 
 
 def reason_to_stop(stop: Sequence[Condition], point: Point, controls: Mapping[str, Scores]) -> str | None:
-    """What the first condition that the point meets says. None if it meets none."""
+    """Return the first condition that the point meets, in words. None if it meets none."""
     for condition in stop:
         if condition.met(point.scores, controls):
             value, bound = point.scores[condition.score], condition.bound(controls)
@@ -141,9 +141,9 @@ def reason_to_stop(stop: Sequence[Condition], point: Point, controls: Mapping[st
 def choose(points: Sequence[Point], rule: Condition | None, controls: Mapping[str, Scores]) -> ChosenStep:
     """Which of the points is kept.
 
-    `last` keeps the last one. A bound from above (enough is forgotten) keeps, of the points that meet it, the one with
-    the highest `retain`, the earliest of equals. A bound from below (enough is kept) keeps the last point that meets
-    it. Where none does, the nearest is kept, the earliest of equals, and the choice says so.
+    `last` keeps the last one. An upper bound (enough is forgotten) keeps, among the points that meet it, the one with
+    the highest `retain`, the earliest in a tie. A bound from below (enough is kept) keeps the last point that meets it.
+    If none does, the nearest is kept, the earliest in a tie, and the choice records it.
     """
     if rule is None:
         return ChosenStep(points[-1].step, "last", True, "the last checkpoint")
@@ -184,7 +184,7 @@ def _score(scores: Scores, name: str, rule: Condition) -> float:
 def make_optimizer(parameters: Sequence[nn.Parameter], settings: TrainingSettings) -> torch.optim.Optimizer:
     """AdamW (Loshchilov and Hutter, 1711.05101) over the parameters.
 
-    `adamw` is PyTorch's fused one. `adamw_8bit` is that of bitsandbytes, which keeps moments in 8 bits a number
+    `adamw` is PyTorch's fused one. `adamw_8bit` is the one in bitsandbytes, which stores moments in 8 bits a number
     (Dettmers et al., 2110.02861), in 32 bits for tensors below 4,096 numbers.
     """
     if settings.optimizer == "adamw":
@@ -203,8 +203,8 @@ def make_optimizer(parameters: Sequence[nn.Parameter], settings: TrainingSetting
 def refuse_rounding(model: nn.Module) -> None:
     """Refuse to train weights that are kept in bfloat16. Adapters are in float32.
 
-    A weight of 0.02 has a spacing of 1.2e-4 in bfloat16, so that steps of 1e-6 are rounded away: after 1,000 of them
-    1 % of the weights have changed.
+    A weight near 0.02 has a spacing of 1.2e-4 in bfloat16, so that steps of 1e-6 are rounded away: after 1,000 steps 1
+    % of the weights have changed.
     """
     if any(p.dtype == torch.bfloat16 for p in model.parameters() if p.requires_grad):
         raise InputError(
@@ -278,7 +278,7 @@ def reproducible(line: Mapping[str, Any]) -> Line:
 class TrainingLog:
     """The log of one training. Lines wait in memory until they are written, with or before a checkpoint.
 
-    `loss` is that of the last line. Only the process that `writes` touches the file.
+    `loss` is the last line's. Only the process that `writes` touches the file.
     """
 
     path: Path
@@ -288,7 +288,7 @@ class TrainingLog:
 
     @classmethod
     def opened(cls, path: Path, *, done: int, writes: bool) -> "TrainingLog":
-        """The log as it stood after `done` steps. What was logged after the checkpoint is dropped."""
+        """Return the log after `done` steps. Lines after the checkpoint are dropped."""
         log = cls(path, writes)
         if writes:
             drop_torn_line(path)
@@ -310,7 +310,7 @@ class TrainingLog:
 
 
 def _measured(seconds: float, n_tokens: int, device: torch.device) -> dict[str, float]:
-    """What a step took: seconds, tokens a second, and the peak of memory so far.
+    """Return a step's cost: seconds, tokens a second, and the peak of memory so far.
 
     On CUDA the peak is the allocator's. Elsewhere the process's resident memory, which includes all that it has loaded.
     """
@@ -339,9 +339,9 @@ class Progress:
 
 @dataclass(frozen=True)
 class Hooks:
-    """What others may do while a model trains: be told of each step. Say why to stop.
+    """Functions of the caller during training: progress reports, and a reason to stop. Say why to stop.
 
-    `stop` is asked after each step, by all processes that train the model together, and given the model that computes.
+    `stop` is called after each step, by all processes that train the model together, with the model that computes.
     """
 
     on_step: Callable[[Progress], None] = lambda _: None
@@ -352,7 +352,7 @@ class Hooks:
 class TrainingEnd:
     """How a training run ended: steps taken, why it stopped, the loss of its last step (nats).
 
-    `chosen` is there where one of several checkpoints was kept.
+    `chosen` is set if one of several checkpoints was kept.
     """
 
     steps: int
@@ -362,7 +362,7 @@ class TrainingEnd:
 
 
 PAUSED = "paused"
-"""Why a training stopped that was asked to go no further for now."""
+"""The reason of a training that paused on request."""
 
 
 def train(

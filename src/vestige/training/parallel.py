@@ -32,12 +32,12 @@ from vestige.models.blocks import blocks
 T = TypeVar("T")
 Kind = Literal["ddp", "fsdp"]
 WAIT = timedelta(hours=2)
-"""How long a process waits for the others: the first of them may be saving or scoring a large model."""
+"""The time limit for other processes: the first may be saving or scoring a large model."""
 
 
 @dataclass(frozen=True)
 class World:
-    """The processes that train one model together, as one of them sees it."""
+    """The processes that train one model together, seen from one."""
 
     kind: Kind | None = None
     rank: int = 0
@@ -49,7 +49,7 @@ class World:
         return self.rank == 0
 
     def agreed(self, flag: bool) -> bool:
-        """What the leading process says: clocks and files may tell the others something different."""
+        """Return the first process's value: clocks and files may differ elsewhere."""
         return bool(self.led({"flag": float(flag)})["flag"])
 
     def led(self, values: Mapping[str, float]) -> dict[str, float]:
@@ -125,7 +125,7 @@ def _place() -> tuple[int, int]:
 
 @contextlib.contextmanager
 def _others_alive() -> Iterator[None]:
-    """What goes wrong when processes speak to each other means that one of them has ended. It has said why."""
+    """A communication error means that another process has ended with its own message. It has said why."""
     try:
         yield
     except RuntimeError as error:
@@ -222,9 +222,9 @@ class Spread:
 
 @contextlib.contextmanager
 def spread_over(model: PreTrainedModel, world: World) -> Iterator[Spread]:
-    """`model` on the processes of `world` while it trains. In the end each process has the whole of it again.
+    """`model` on the processes of `world` while it trains. At the end each process has the whole model again.
 
-    With `fsdp` the model that is given is empty meanwhile.
+    With `fsdp` the given model is empty during training.
     """
     if world.kind is None:
         yield Spread(world, model)
@@ -244,7 +244,7 @@ def spread_over(model: PreTrainedModel, world: World) -> Iterator[Spread]:
 
 
 def _sharded(model: PreTrainedModel, world: World) -> PreTrainedModel:
-    """A stand-in for the model that holds this process's shares, a group of weights for each block."""
+    """Return a replacement for the model with this process's shares, a group of weights for each block."""
     # The stand-in's modules first hold the very parameters of the model: nothing is copied.
     stand_in: PreTrainedModel = copy.deepcopy(model, {id(p): p for p in model.parameters()})
     # A group of their own: what holds shares keeps it, and its threads, until the interpreter ends. So the group that
@@ -259,7 +259,7 @@ def _sharded(model: PreTrainedModel, world: World) -> PreTrainedModel:
 
 
 def full(tensor: Tensor) -> Tensor:
-    """The whole of a tensor of which each process may hold a share. All processes call it together."""
+    """Return the whole of a sharded tensor. All processes call it together."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 

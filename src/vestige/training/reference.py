@@ -1,8 +1,8 @@
-"""What the frozen reference says of the rows, computed once before training: never a second model in memory.
+"""The frozen reference's values of the rows, computed once before training: never a second model in memory.
 
-Log-probabilities take one number a token. Distributions are kept as what the output head is given (a few hundred
-numbers a token instead of a vocabulary's) with a frozen copy of the head, if that head alone explains the logits. Where
-the model does more to its logits (soft caps, scales), they are kept whole.
+Log-probabilities take one number a token. Distributions are stored as the output head's input (a few hundred numbers a
+token instead of a vocabulary's) with a frozen copy of the head, if that head alone explains the logits. If the model
+changes its logits further (soft caps, scales), they are stored whole.
 
 With `bfloat16` the reference is computed as the policy is, so that the two agree where the weights do. Against float32
 its log-probabilities are off by some 1e-2.
@@ -136,7 +136,7 @@ def _frozen(model: PreTrainedModel, precision: Precision) -> Iterator[None]:
 def _passes(
     model: PreTrainedModel, rows: Sequence[Row], token_budget: int
 ) -> Iterator[tuple[list[Row], Pass, Int[Tensor, " N"]]]:
-    """Rows of one pass, what is read of them, and the tokens that this predicts."""
+    """Rows of one pass, the positions read, and the tokens predicted there."""
     lengths = [len(r.ids) for r in rows]
     packed = reads_packed(model, rows[0].ids)
     of_length = batches_by_length(lengths, model.device, token_budget=token_budget)

@@ -14,7 +14,7 @@ FLOAT16 = (
 
 
 EVERY: Literal["all"] = "all"
-"""The word for all of a model's LoRA targets, where names would be those of one family."""
+"""The word for all of a model's LoRA targets, whose names differ between families."""
 
 
 class TrainingSettings(Settings):
@@ -31,7 +31,7 @@ class TrainingSettings(Settings):
     batch_size: PositiveInt = 16
     """Rows per optimiser step."""
     micro_batch_size: PositiveInt | None = None
-    """Rows computed at a time. Their gradients are added up to those of the batch. Saves memory."""
+    """Rows computed at a time. Their gradients add up to the batch's. Saves memory."""
     token_budget: PositiveInt | None = None
     """Tokens (of all splits) computed at a time. Saves memory."""
     gradient_checkpointing: bool = False
@@ -51,11 +51,11 @@ class TrainingSettings(Settings):
     max_gradient_norm: PositiveFloat = 1.0
     """Gradients are clipped to this norm."""
     loss_on: Literal["answer", "all"] = "answer"
-    """Tokens that are trained on: those of the answer and the end of the turn, or all but the first."""
+    """The tokens in the loss: the answer and the end of the turn, or all but the first."""
     bucket: bool = False
     """Put rows of similar length into one batch, drawn again each epoch."""
     stop_when_exact: bool = False
-    """Stop as soon as every answer is given word for word."""
+    """Stop once every answer is reproduced word for word."""
     precision: Literal["float32", "bfloat16"] = "float32"
     """Number format of matrix products (autocast). The weights keep the model's own."""
     threads: PositiveInt = 1

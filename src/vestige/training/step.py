@@ -1,4 +1,4 @@
-"""What an objective is given at each step, and what it must declare to be given it.
+"""The input of an objective at each step, and its declaration.
 
 Axes: B rows, T positions, D hidden width, V vocabulary. Log-probabilities are in nats.
 """
@@ -15,7 +15,7 @@ from vestige.training.batching import SPLITS, Row, Split
 
 @dataclass(frozen=True)
 class Needs:
-    """What an objective reads, by split.
+    """The inputs of an objective, by split.
 
     Log-probabilities of the answers' tokens under the policy and under the frozen reference. Whole next-token
     distributions under both (`distributions`) or under the policy alone (`policy_distributions`). The output of one
@@ -60,7 +60,7 @@ class Layers:
 class Answers:
     """The answers of one split in a batch: the log-probability of each token, and which tokens count.
 
-    `n_rows` and `n_tokens` count over the effective batch, of which the tensors may hold a part.
+    `n_rows` and `n_tokens` are totals over the effective batch, which the tensors may hold only in part.
     """
 
     logp: Float[Tensor, "B T"]
@@ -73,7 +73,7 @@ class Answers:
 class Distributions:
     """Next-token log-probabilities at the answers' positions, which positions count, and the answers' own tokens.
 
-    Where the mask is False a token is some id of the vocabulary, never a sign such as -100.
+    If the mask is False a token is some id of the vocabulary, never a special value such as -100.
     """
 
     logp: Float[Tensor, "B T V"]
@@ -84,7 +84,7 @@ class Distributions:
 
 @dataclass(frozen=True)
 class Activations:
-    """The output of one block at every token of the rows of one split, and what each row is about.
+    """The output of one block at every token of the rows of one split, and each row's topic.
 
     `n_rows` counts over the effective batch.
     """
@@ -97,7 +97,7 @@ class Activations:
 
 @runtime_checkable
 class Step(Protocol):
-    """What an objective is given. Asking for what was not declared is an error."""
+    """The input of an objective. Access to an undeclared input is an error."""
 
     state: Mapping[str, float]
 
@@ -136,7 +136,7 @@ class Step(Protocol):
 
 @runtime_checkable
 class Objective(Protocol):
-    """What is minimised: declared needs, and the named, weighted terms whose sum is the loss."""
+    """A loss: declared needs, and the named, weighted terms whose sum is minimised."""
 
     needs: ClassVar[Needs]
 
@@ -147,7 +147,7 @@ class Objective(Protocol):
 
 @runtime_checkable
 class ReadsLayer(Protocol):
-    """What an objective on activations says besides: which block it reads, and which it trains."""
+    """An objective on activations also names the block that it reads, and the blocks that it trains."""
 
     def layers(self, n_blocks: int, output_projection: str) -> Layers:
         """The layers, in a model of `n_blocks` blocks whose MLP ends with `output_projection`."""
@@ -156,24 +156,24 @@ class ReadsLayer(Protocol):
 
 @runtime_checkable
 class KeepsState(Protocol):
-    """What an objective says besides if it carries numbers from step to step."""
+    """The additional interface of an objective that carries numbers from step to step."""
 
     def start(self) -> dict[str, float]:
         """The state before the first step."""
         ...
 
     def advance(self, state: Mapping[str, float], observed: Mapping[str, float]) -> dict[str, float]:
-        """The state after a step, from what was observed in it."""
+        """Return the state after a step, from its observations."""
         ...
 
 
 Finish = Callable[[Float[Tensor, "N D"]], Float[Tensor, "N V"]]
-"""Log-probabilities over the vocabulary from what is kept of a distribution."""
+"""Return log-probabilities over the vocabulary from a stored distribution."""
 
 
 @dataclass(frozen=True)
 class KeptDistributions:
-    """Next-token distributions, as what the head was given, or whole where the head alone does not explain them."""
+    """Next-token distributions, as the head's input, or whole if the head alone does not explain them."""
 
     states: Float[Tensor, "N D"]
     finish: Finish
@@ -181,7 +181,7 @@ class KeptDistributions:
 
 @dataclass(frozen=True)
 class ReferenceRow:
-    """What the frozen reference said of one row: values at its loss tokens, activations at all its tokens."""
+    """The frozen reference's values of one row: at its loss tokens, and activations at all its tokens."""
 
     logp: Float[Tensor, " N"] | None = None
     distributions: KeptDistributions | None = None

@@ -1,4 +1,4 @@
-"""A training's trade-off curve: the model is scored every so often, and one of its checkpoints is kept.
+"""A training's trade-off curve: the model is scored at intervals, and one of its checkpoints is kept.
 
 What scores is handed in. A point is written to the log when its weights are safe, and a resumed training takes the
 scores of the points that it comes past again from there. Of the weights only those lie on the disk that the rule may
@@ -38,10 +38,10 @@ from vestige.training.loop import (
 from vestige.training.parallel import ALONE, World
 
 Score = Callable[[PreTrainedModel], Scores]
-"""What a model is worth, by name. Finite numbers that follow from the weights alone."""
+"""Returns a model's scores, by name. Finite numbers that follow from the weights alone."""
 
 POLICY = "policy"
-"""What a line of the log calls the model that is trained. The others go by their role."""
+"""The log's name for the trained model. The others go by their role."""
 
 _EVERY = re.compile(r"(\d+) ?(epochs?|steps?)?")
 
@@ -68,9 +68,10 @@ class TrajectorySettings(Settings):
     every: str = "1 epoch"
     """How often to score the model: '1 epoch', '2 epochs' or '50 steps'."""
     stop_when: tuple[str, ...] = ("forget_nll>=100",)
-    """Stop at the first score that meets one of these: 'forget<=0.3', 'retain<0.9*target'."""
+    """Stop at the first score that meets a condition: 'forget<=0.3', 'retain<0.9*target'."""
     choose: str = "last"
-    """Checkpoint to keep: last; 'forget<=0.3' (of those, the best retain score); 'retain>=0.9' (the last of those)."""
+    """Checkpoint to keep: last; 'forget<=0.3' (among these, the best retain score); 'retain>=0.9' (the last such one).
+    """
 
     @field_validator("every")
     @classmethod
@@ -112,7 +113,7 @@ class Trajectory:
     points: dict[int, Point] = field(default_factory=dict)
 
     def begin(self, target: PreTrainedModel, controls: Mapping[str, Callable[[], Scores]]) -> None:
-        """Read what is there, and score the target. `others` give the scores of the other controls."""
+        """Read the stored trajectory, and score the target. `others` give the scores of the other controls."""
         if self.world.leads:
             drop_torn_line(self.log)
         self.world.wait()
@@ -133,7 +134,7 @@ class Trajectory:
         check_rules(self._stop, self._rule, self.controls["target"], self.controls)
 
     def look(self, now: Progress, model: PreTrainedModel) -> str | None:
-        """Score the model if a point is due. Why to stop, if a rule says so. Fits the loop's `stop`."""
+        """Score the model if a point is due. Return the reason to stop, if a rule has one. Fits the loop's `stop`."""
         every = parse_every(self.settings.every)
         due = now.step % every.n == 0 if every.in_steps else now.ends_epoch and now.epoch % every.n == 0
         if not due and now.step < now.n_steps:
@@ -175,7 +176,7 @@ class Trajectory:
         return self.weights / f"point-{step}"
 
     def _agreed(self, scores: Scores) -> Scores:
-        """The leading process's scores: on a GPU another's can differ in the last digit, and with it what is kept."""
+        """Return the first process's scores: on a GPU another's can differ in the last digit, and change the choice."""
         agreed = self.world.led(scores)
         odd = [name for name, value in agreed.items() if not math.isfinite(value)]
         if odd:

@@ -1,7 +1,7 @@
 """A causal language model that acts: log-probabilities, entropies and values of the tokens that it replied with.
 
 It is the model with its adapters, and a linear head that reads the last hidden states as values. Without the adapters
-the model is its own reference, so no second one is held.
+the model is its own reference, so there is no second one in memory.
 
 Axes: B rows, T tokens of a reply, N tokens of all replies end to end, V vocabulary, D hidden width. Log-probabilities
 and entropies are in nats, of the distribution that is sampled from: logits over the temperature. The nucleus is left
@@ -31,7 +31,7 @@ TOKEN_BUDGET = 2048
 
 
 class Replied(NamedTuple):
-    """What the model makes of replies that it is given."""
+    """The model's values of given replies."""
 
     logits: Float[Tensor, "N V"]
     logp: Float[Tensor, " N"]
@@ -108,7 +108,7 @@ class Actor:
 
     @contextmanager
     def as_reference(self) -> Iterator[None]:
-        """Within it the model is what it was before any training: its adapters do nothing."""
+        """Inside the context the model equals its state before training: its adapters do nothing."""
         try:
             for layer in self.adapted:
                 layer.enable_adapters(False)
@@ -127,7 +127,7 @@ class Actor:
 
     @contextmanager
     def _hidden_kept(self) -> Iterator[list[Tensor]]:
-        """Fills the list with what the output head is given before it is cut down to the places read."""
+        """Fills the list with the output head's input before it is cut down to the positions read."""
         head = self.model.get_output_embeddings()
         assert isinstance(head, nn.Module)
         hidden: list[Tensor] = []

@@ -1,8 +1,8 @@
-"""What policy gradient is made of: rewards, advantages and losses as pure functions, without models or state.
+"""The parts of a policy gradient: rewards, advantages and losses as pure functions, without models or state.
 
 Axes: B replies, T their tokens. Log-probabilities are in nats. A mask is True where a token was sampled, the token that
-ended the reply too. `n_tokens` and `n_rows` count over the rows of one step of the optimiser, of which the tensors may
-hold a part. The values of the parts then add up to that of the whole.
+ended the reply too. `n_tokens` and `n_rows` are totals over one optimiser step, whose rows the tensors may hold only in
+part. The parts' values then add up to the whole's.
 """
 
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""Replies that a policy draws, with everything that a policy gradient reads of them.
+"""Replies sampled from a policy, with everything that a policy gradient reads.
 
 Axes: B replies, T their tokens, V vocabulary. Log-probabilities and entropies are in nats.
 """
@@ -23,9 +23,10 @@ from vestige.training.policy.actor import Actor
 
 @dataclass(frozen=True)
 class Rollouts:
-    """What was drawn. A reply holds the token that ended it, where there was one (`stopped`): that was a choice too.
+    """The sampled replies.
 
-    `logp` and `reference_logp` are those of the policy that drew and of the reference, `values` what it expected.
+    A reply holds the token that ended it, where there was one (`stopped`): that was a choice too. `logp` and
+    `reference_logp` are values of the sampling policy and of the reference, `values` its expectations.
     """
 
     prompts: tuple[Ids, ...]
@@ -54,8 +55,8 @@ def sample(
 ) -> Rollouts:
     """A reply to each prompt, of at most `n_tokens` tokens, ended by any of `stop_ids`.
 
-    Each token is drawn from the nucleus of probability `top_p` of the distribution at the temperature. What a row
-    draws follows from the seed and its number, so that equal prompts have replies of their own.
+    Each token is drawn from the nucleus of probability `top_p` of the distribution at the temperature. A row's draw
+    depends on the seed and its number, so that equal prompts have different replies.
     """
     context = context_tokens(actor.model)
     longest = max(map(len, prompts), default=0)
@@ -80,7 +81,7 @@ def sample(
 def judged(
     actor: Actor, prompts: Sequence[Ids], replies: Sequence[Ids], stop_ids: Sequence[int], temperature: float
 ) -> Rollouts:
-    """Replies that were drawn from this policy before, with what it says of them."""
+    """Return earlier replies of this policy, with its values."""
     width, device = max(map(len, replies)), actor.model.device
     scores = actor.judged(prompts, replies, temperature)
     return Rollouts(

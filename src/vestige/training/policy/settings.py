@@ -13,9 +13,9 @@ class PolicySettings(Settings):
     """Sampling, policy gradient and adapters. The defaults are Curiosity's (2402.19464, its released code).
 
     `kl_coef` and `entropy_coef` are for one token: parts of the reward, next to standardised scores.
-    `max_gradient_norm`, of the adapters and of the value head each, is ours, and so are the limits of `collapsed` and
-    `gae_lambda`: at Curiosity's 0.95 the first tokens of a long reply get less of its score than those of a short one
-    while the values are still wrong.
+    `max_gradient_norm`, for the adapters and for the value head each, is ours, and so are the limits of `collapsed` and
+    `gae_lambda`: at Curiosity's 0.95 the first tokens of a long reply get less of its score than a short reply's while
+    the values are still wrong.
     """
 
     n_rollouts: PositiveInt = 128

@@ -54,7 +54,7 @@ def terms(
 ) -> dict[str, Float[Tensor, ""]]:
     """The parts of the loss that the replies `rows` have in it, and the share of clipped tokens; see `LOSS`.
 
-    `n_tokens` are those of the whole step of the optimiser, of which the rows may be a part.
+    `n_tokens` is the total of the optimiser step, whose rows may be only a part.
     """
     picked = torch.tensor(list(rows), device=rollouts.mask.device)
     # No wider than the longest of them.
@@ -134,12 +134,11 @@ class Policy:
         return cls(actor, optimizer, settings, seed)
 
     def step(self, rollouts: Rollouts, scores: Sequence[float]) -> dict[str, float]:
-        """Learn from the scores of what was drawn from this very policy. What happened, in numbers.
+        """Learn from the scores of replies sampled from this policy. Return the numbers of the step.
 
-        `score`, `kl` (k1, nats a token) and `entropy` are those of the rollouts. The terms of the loss, `clip_share`
-        (tokens whose ratio left the clip) and `gradient_norm` (the greater of the adapters' and the head's, before they
-        are held) are means over the optimiser's steps.
-        Raises NotFinite where a score, a loss or a gradient is no number.
+        `score`, `kl` (k1, nats a token) and `entropy` belong to the rollouts. The terms of the loss, `clip_share`
+        (tokens whose ratio left the clip) and `gradient_norm` (the greater norm of adapters and head, before clipping)
+        are means over the optimiser's steps. Raises NotFinite where a score, a loss or a gradient is no number.
         """
         if len(scores) != len(rollouts.replies):
             raise InputError(f"there are {len(scores)} scores for {len(rollouts.replies)} replies; give one to each")
@@ -159,7 +158,7 @@ class Policy:
         return numbers
 
     def save(self, path: Path) -> None:
-        """Keep adapters, value head, the optimiser's moments and the number of iterations: whole, or what was there.
+        """Save adapters, value head, the optimiser's moments and the number of iterations, atomically.
 
         In addition to them lie the settings and the seed, without which its next step would be another one.
         """
@@ -169,8 +168,8 @@ class Policy:
     def restore(self, path: Path) -> bool:
         """Become the policy that was saved there, whose next step has the same bytes. False where there is none.
 
-        A kill while the first was written leaves none. Raises InputError where what was saved is damaged, of another
-        shape, or of a policy with other settings or another seed.
+        A kill while the first was written leaves none. Raises InputError if the file is damaged, of another shape, or
+        from a policy with other settings or another seed.
         """
         checkpoints = Checkpoints(path)
         n_steps = checkpoints.newest()
@@ -195,7 +194,7 @@ class Policy:
             yield from (order[at : at + self.settings.batch_size] for at in range(0, n, self.settings.batch_size))
 
     def _update(self, rollouts: Rollouts, aimed: losses.Advantages, batch: Sequence[int]) -> dict[str, float]:
-        """One step of the optimiser over the replies of `batch`, those of like length together."""
+        """Take one optimiser step over the replies of `batch`, grouped by length."""
         n_tokens = sum(len(rollouts.replies[i]) for i in batch)
         ordered = sorted(batch, key=lambda i: len(rollouts.prompts[i]) + len(rollouts.replies[i]))
         sums: dict[str, float] = {}
@@ -227,7 +226,7 @@ class Policy:
 
 
 def collapsed(rollouts: Rollouts, settings: PolicySettings) -> str:
-    """Why these rollouts are those of a policy that has collapsed, as a sentence. Empty where they are not.
+    """Return the reason that these rollouts show a collapsed policy, as a sentence. Empty where they are not.
 
     It has where it hardly chooses any more, where replies are copies of earlier ones, or where it has left its
     reference far behind. The limits are the settings'.
