@@ -1,9 +1,9 @@
-"""Capitals that SmolLM2 names: forgotten by NPO, NPO-GD and RMU, asked in three formats, relearned.
+"""Capitals that SmolLM2 names: forgotten by NPO, NPO-GD and RMU, asked in three formats, relearned, prompted.
 
 `python -m benchmarks.capitals COUNTRYINFO FOLDER` makes the tables of docs/findings/language.md. COUNTRYINFO is the
 folder `countryinfo/data` of the package countryinfo 1.0.1. The command continues where it was interrupted: each step
-has a folder of its own below FOLDER, and summary.csv is written anew after each. results/capitals.json names the
-countries whose capital the model gave, and the 60 of them that are forgotten.
+has a folder of its own below FOLDER. results/capitals.json names the countries whose capital the model gave, and the 60
+of them that are forgotten. Another 60, which it did not name, are the control of the attacks.
 """
 
 import argparse
@@ -12,10 +12,14 @@ import random
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
+from scipy.stats import binomtest
 
 import vestige
 from vestige import Relearn, Training
+from vestige.attacks.planning import find_attack
+from vestige.experiments.tables import as_markdown, write
 
 MODEL = "builtin:smollm2"
 EVALS: dict[str, Any] = {
@@ -24,11 +28,13 @@ EVALS: dict[str, Any] = {
     "freeform": {"forms": ["plain"], "max_new_tokens": 24},
 }
 SHOWN = {
-    ("generate_plain", "leaked"): "free reply",
-    ("option_text_sum", "accuracy"): "option by text",
-    ("choose", "accuracy"): "option by letter",
-    ("forced_plain", "probability"): "probability",
+    "freeform.generate_plain/leaked": "free reply",
+    "choices.option_text_sum/accuracy": "option by text",
+    "choices.choose/accuracy": "option by letter",
+    "freeform.forced_plain/probability": "probability",
 }
+PAIRED = ("free reply", "option by text", "option by letter")
+"""The scores that are 0 or 1, for exact tests."""
 UNLEARNED: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "NPO 3e-5": ("npo", {}, {"epochs": 5, "learning_rate": 3e-5, "lora_rank": 8}),
     "NPO-GD 1e-4": ("npo_gd", {}, {"epochs": 5, "learning_rate": 1e-4, "lora_rank": 8}),
@@ -63,49 +69,115 @@ def capitals(source: Path) -> list[dict[str, Any]]:
     return list(rows.values())
 
 
-def summarised(folder: Path, step: str, results: Any) -> None:
-    """Add a step's estimates to summary.csv."""
-    frame = results.to_frame()
-    frame = frame[(frame["scope"] == "all") & frame["split"].isin(["forget", "retain", "all"])]
-    wanted = [pair in SHOWN for pair in zip(frame["format"], frame["metric"], strict=True)]
-    frame = frame[wanted].assign(step=step)
-    path = folder / "summary.csv"
-    if path.exists():
-        before = pd.read_csv(path, keep_default_na=False)
-        frame = pd.concat([before[before["step"] != step], frame])
-    frame.to_csv(path, index=False)
+def scores(results: Any, **columns: Any) -> pd.DataFrame:
+    """The score of each question, with the columns that tell its model and attack."""
+    frame = results.items()
+    frame = frame[frame["metric"].isin(SHOWN) & frame["split"].isin(["forget", "retain"])]
+    return frame.assign(metric=frame["metric"].map(SHOWN), **columns)
+
+
+def attacked(results: Any, **columns: Any) -> pd.DataFrame:
+    """The scores of the tested questions before the attack and after its last point."""
+    frame = scores(results, **columns)
+    frame = frame[(frame["split"] == "forget") & frame["attack"].isin(["", frame["attack"].iloc[-1]])]
+    stage = np.where(frame["attack"] == "", "before", "after")
+    return frame.assign(stage=stage)
+
+
+def by_length(result: Any) -> tuple[dict[str, float], pd.DataFrame]:
+    """The bits that the prefix can carry and those that the tested answers need; mean scores by the prefix's length."""
+    frame = result.items()
+    frame = frame[frame["split"] == "forget"]
+    missing = frame[(frame["attack"] == "") & (frame["metric"] == "qa.answer_bits")]["value"]
+    bits = {"carried": min(result.spent["bounds_bits"].values()), "needed": -float(missing.sum())}
+    frame = frame[frame["metric"].isin(SHOWN)]
+    frame = frame.assign(metric=frame["metric"].map(SHOWN))
+    means = frame.groupby(["attack", "metric"], sort=False)["value"].mean().unstack().reset_index()
+    return {**bits, "ratio": bits["carried"] / bits["needed"]}, means
+
+
+def gains(frame: pd.DataFrame) -> pd.DataFrame:
+    """Score after less score before, by question."""
+    keys = ["model", "attack", "metric", "item"]
+    wide = frame.pivot(index=keys, columns="stage", values="value").reset_index()
+    return wide.assign(gain=wide["after"] - wide["before"])
+
+
+def beyond(gained: pd.DataFrame) -> pd.DataFrame:
+    """Each model's gain beyond the base model's on the same questions: bootstrap interval and exact sign test."""
+    rows = []
+    for (attack, metric), group in gained.groupby(["attack", "metric"], sort=False):
+        wide = group.pivot(index="item", columns="model", values="gain")
+        for model in wide.columns.drop("base", errors="ignore"):
+            if "base" not in wide:
+                continue
+            more = (wide[model] - wide["base"]).dropna().to_numpy()
+            draws = np.random.default_rng(0).integers(len(more), size=(10_000, len(more)))
+            low, high = np.quantile(more[draws].mean(axis=1), [0.025, 0.975])
+            up, down = int((more > 0).sum()), int((more < 0).sum())
+            row = {"attack": attack, "metric": metric, "model": model, "beyond base": more.mean(), "low": low}
+            p = binomtest(up, up + down).pvalue if up + down else 1.0
+            rows.append({**row, "high": high, "up": up, "down": down, "p": p, "questions": len(more)})
+    return pd.DataFrame(rows)
+
+
+def exact_tests(frame: pd.DataFrame) -> pd.DataFrame:
+    """McNemar's exact test between any two models, of the questions to forget, at the first seed."""
+    rows = []
+    frame = frame[(frame["split"] == "forget") & (frame["seed"] == 0) & frame["metric"].isin(PAIRED)]
+    for metric, group in frame.groupby("metric", sort=False):
+        wide = group.pivot(index="item", columns="model", values="value")
+        for place, first in enumerate(wide.columns):
+            for second in wide.columns[place + 1 :]:
+                up, down = int((wide[second] > wide[first]).sum()), int((wide[second] < wide[first]).sum())
+                means = {"first": first, "second": second, "of first": wide[first].mean()}
+                p = binomtest(up, up + down).pvalue if up + down else 1.0
+                rows.append({"metric": metric, **means, "of second": wide[second].mean(), "p": p})
+    tests = pd.DataFrame(rows)
+    # Two metrics turn a pair round where both tell it apart after Bonferroni, in opposite directions.
+    tests["p times tests"] = np.minimum(1.0, tests["p"] * len(tests))
+    return tests
 
 
 def main() -> None:
-    """Run every step that is missing."""
+    """Run every step that is missing, and write the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("source", type=Path)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--precision", default="bfloat16", choices=("float32", "bfloat16"))
+    parser.add_argument("--seeds", type=int, default=3, help="trainings of each method")
+    parser.add_argument("--prefix-steps", type=int, default=20, help="steps of the prefix search; 0 leaves it out")
     arguments = parser.parse_args()
     folder: Path = arguments.folder
     folder.mkdir(parents=True, exist_ok=True)
     every = capitals(arguments.source)
-    base = vestige.evaluate(MODEL, data=every, evals=EVALS, output_dir=folder / "all", device="cpu")
-    summarised(folder, "all capitals", base)
     chosen = json.loads((Path(__file__).parent / "results" / "capitals.json").read_text(encoding="utf-8"))
     by_code = {row["edge"]: row for row in every}
     known = [by_code[code] for code in chosen["known"]]
     forget = [by_code[code] for code in chosen["forget"]]
+    never = [row for row in every if row["edge"] not in chosen["known"]]
+    unknown = random.Random(0).sample(never, len(forget))
     common: dict[str, Any] = {"data": known, "forget": forget, "device": "cpu"}
+    control: dict[str, Any] = {"data": [*unknown, *(r for r in known if r not in forget)], "forget": unknown}
     models: dict[str, Any] = {"base": MODEL}
+    asked = []
     base = vestige.evaluate(MODEL, evals=EVALS, output_dir=folder / "base", **common)
-    summarised(folder, "base", base)
-    for name, (method, settings, training) in UNLEARNED.items():
-        models[name] = vestige.unlearn(
-            MODEL,
-            method=method,
-            method_settings=settings,
-            training=Training(batch_size=4, precision=arguments.precision, **training),
-            output_dir=folder / name,
-            **common,
-        )
-        summarised(folder, name, vestige.evaluate(models[name], evals=EVALS, **common))
+    for seed in range(arguments.seeds):
+        asked.append(scores(base, model="base", seed=seed))
+        for name, (method, settings, training) in UNLEARNED.items():
+            model = vestige.unlearn(
+                MODEL,
+                method=method,
+                method_settings=settings,
+                seed=seed,
+                training=Training(batch_size=4, precision=arguments.precision, **training),
+                output_dir=folder / (f"{name}, seed {seed}" if seed else name),
+                **common,
+            )
+            if not seed:
+                models[name] = model
+            asked.append(scores(vestige.evaluate(model, evals=EVALS, **common), model=name, seed=seed))
+    after = []
     for name, model in models.items():
         for material, items in (("forget_part", 20), ("retain", len(known) - len(forget))):
             attack = Relearn(
@@ -117,8 +189,40 @@ def main() -> None:
                 batch_size=4,
                 precision=arguments.precision,
             )
-            attacked = vestige.attack(model, attack, evals=EVALS, output_dir=folder / f"attacks {name}", **common)
-            summarised(folder, f"{name}, relearning on {material}", attacked)
+            place = folder / f"attacks {name}"
+            result = vestige.attack(model, attack, evals=EVALS, output_dir=place, **common)
+            after.append(attacked(result, model=name, attack_on=material))
+            # The same attack for capitals that the model never named: all that it gains there, the attack gave it.
+            place = folder / f"attacks {name}, unknown capitals"
+            result = vestige.attack(model, attack, evals=EVALS, output_dir=place, device="cpu", **control)
+            after.append(attacked(result, model=name, attack_on=f"{material}, unknown"))
+    spent, lengths = [], []
+    for name in ("base", "NPO-GD 1e-4") if arguments.prefix_steps else ():
+        settings = {"items": 7, "tokens": 100, "steps": arguments.prefix_steps, "candidates": 16}
+        prefix = find_attack("prefix").build(settings)
+        place = folder / f"attacks {name}"
+        result = vestige.attack(models[name], prefix, target=MODEL, evals=EVALS, output_dir=place, **common)
+        after.append(attacked(result, model=name, attack_on="prefix"))
+        bits, cut = by_length(result)
+        spent.append({"model": name, **bits})
+        lengths.append(cut.assign(model=name))
+    shown = pd.concat(asked)
+    before_after = pd.concat(after).drop(columns="attack").rename(columns={"attack_on": "attack"})
+    before_after.to_csv(folder / "attacked.csv", index=False)
+    shown.to_csv(folder / "scores.csv", index=False)
+    gained = gains(before_after)
+    means = gained.groupby(["attack", "model", "metric"], sort=False)[["before", "after", "gain"]].mean().reset_index()
+    tables = {
+        "Scores": vestige.pool(shown, by=("model", "split", "metric")),
+        "Exact tests between models": exact_tests(shown),
+        "Gains": means,
+        "Gains beyond the base model": beyond(gained),
+    }
+    if spent:
+        tables |= {"Bits of the prefix": pd.DataFrame(spent), "The prefix cut short": pd.concat(lengths)}
+    write(tables, folder / "tables")
+    for title, table in tables.items():
+        print(f"\n{title}\n\n{as_markdown(table)}")
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from vestige.core.progress import progress_bar, say
 
 @itself(
     positional=("name",),
-    repeated=("benchmark", "probing", "option"),
+    repeated=("benchmark", "probing", "training", "option"),
     spelled={"probing": "probe"},
 )
 def experiment_command(
@@ -30,6 +30,8 @@ def experiment_command(
     benchmark: Sequence[str] = (),
     searches: Sequence[str] = ("latent",),
     probing: Sequence[str] = (),
+    training: Sequence[str] = (),
+    sets: Sequence[str] = (),
     controls: int = 0,
     most_items: int | None = None,
     jobs: int | None = None,
@@ -55,6 +57,8 @@ def experiment_command(
         benchmark: NAME=DATA: multiple-choice questions to ask each model (holes).
         searches: Searches of probes, separated by commas, or none (holes).
         probing: KEY=VALUE: settings of probes: judge, by, k, asks (holes).
+        training: KEY=VALUE: settings of trainings: precision=bfloat16, or finetune.epochs=12 for one type.
+        sets: Forget sets in place of all, separated by commas (pistol).
         controls: Retrained models for each forget set of the first seed.
         most_items: The most retained questions to ask.
         jobs: Steps at once. By default one per GPU or core.
@@ -96,8 +100,12 @@ def experiment_command(
         benchmarks={key: str(value) for key, value in _options(benchmark).items()},
         searches=[name for name in searches if name != "none"],
         probing=_options(probing),
+        training=_options(training),
+        sets=sets,
     )
     report = find_experiment(name)(lab)
+    if sets and not lab.steps:
+        raise InputError(f"{name} has no forget set named {', '.join(sets)}. Give names as its tables show them.")
     if plan:
         from vestige.experiments.cost import costs
 

@@ -72,6 +72,10 @@ class Lab:
     """The goal for which `find_rate` finds each rate, on a target of another seed; empty: the experiment's rates."""
     rates: Sequence[float] = ()
     """The learning rates, in place of the experiment's. With `goal` those that are tried."""
+    training: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of trainings in place of the experiment's. `finetune.epochs` is one of a single function."""
+    sets: Sequence[str] = ()
+    """The forget sets, in place of all (`pistol`)."""
     most_items: int | None = None
     """The maximum number of retained questions."""
     data_file: str = ""
@@ -191,11 +195,23 @@ class Lab:
         path = f"vestige.api:{function}"
         if ":" in function:
             path = function
+        arguments |= self._training_of(path.rpartition(":")[2])
         place = self.folder / f"{name}-{content_id([path, self._plain(arguments)])}"
         if place not in self.steps:
             before = {step.folder: step for step in (*after, *_steps_in(arguments))}
             self.steps[place] = Step(place.name, path, arguments, place, tuple(before.values()))
         return self.steps[place]
+
+    def _training_of(self, function: str) -> dict[str, Any]:
+        """The settings of `training` for this function; a search of rates has those of its unlearnings."""
+        if function not in ("finetune", "unlearn", "find_rate"):
+            return {}
+        chosen = {}
+        for key, value in self.training.items():
+            owner, _, name = key.rpartition(".")
+            if owner in ("", function) or (owner == "unlearn" and function == "find_rate"):
+                chosen[name] = value
+        return chosen
 
     def data(self, graph: str, **source: Any) -> SourceSettings:
         """A compiled graph of contracts, made at once: experiments name its contracts."""

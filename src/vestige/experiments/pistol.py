@@ -105,6 +105,10 @@ def run_sets(lab: Lab, data: SourceSettings, sets: Sets, *, name: str = "sample1
         The names of the models.
     """
     models = lab.named(MODELS, {"tiny": "builtin:tiny"})
+    if lab.sets:
+        sets = {chosen: members for chosen, members in sets.items() if chosen in lab.sets}
+    if not sets:
+        return list(models)
     if pair and lab.cpu:
         models["deep"] = "builtin:tiny-deep"
     for label, model in models.items():
