@@ -80,8 +80,8 @@ def attacked(results: Any, **columns: Any) -> pd.DataFrame:
     """The scores of the tested questions before the attack and after its last point."""
     frame = scores(results, **columns)
     frame = frame[(frame["split"] == "forget") & frame["attack"].isin(["", frame["attack"].iloc[-1]])]
-    stage = np.where(frame["attack"] == "", "before", "after")
-    return frame.assign(stage=stage)
+    frame["stage"] = np.where(frame["attack"] == "", "before", "after")
+    return frame
 
 
 def by_length(result: Any) -> tuple[dict[str, float], pd.DataFrame]:

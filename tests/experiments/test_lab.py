@@ -4,12 +4,16 @@ import json
 import math
 
 import pytest
+from tests.small import nano, squares, written
 
+import vestige
 from vestige.core.errors import InputError, PartialFailure
 from vestige.experiments import EXPERIMENTS, find_experiment
 from vestige.experiments.cost import costs
 from vestige.experiments.lab import Lab
+from vestige.experiments.mt_bench import mt_bench
 from vestige.experiments.rates import Candidate, _choose
+from vestige.judges.base import Grader, Judgement
 from vestige.steps.runner import run_tasks
 
 
@@ -81,7 +85,9 @@ def test_the_judges_of_holes_are_counted_before_they_are_paid(tmp_path):
     # 50 texts, and the 6,400 rewarded. 9 probes of Table 6 ask the 200 alone.
     searched = 6600 + 6400 + 4 * 6600 + 6600 * 50
     adjacent = 200 + 4 * 200 + 200 * 50
-    assert costs(lab).set_index("step").loc["all", "requests"] == 33 * searched + 9 * adjacent
+    # MT-Bench: both turns of 80 questions, of the target and of 4 methods at 3 seeds.
+    graded = 160 * (1 + 4 * 3)
+    assert costs(lab).set_index("step").loc["all", "requests"] == 33 * searched + 9 * adjacent + graded
 
 
 def test_the_number_of_unlearned_models_is_the_papers(tmp_path):
@@ -109,3 +115,45 @@ def test_the_rate_that_reaches_the_goal_best(bounded, bound, rate):
 
 def test_where_every_training_breaks_down_no_rate_is_chosen():
     assert _choose([Candidate(1e-3, math.nan, math.nan, "not finite")], "forget", 0.3) is None
+
+
+class Halves:
+    """Grades an answer by the number of texts that stand before it, and leaves every second one out."""
+
+    name = "halves"
+
+    def judge(self, requests):
+        judged = []
+        for place, request in enumerate(requests):
+            judged.append(Judgement(None, failure="unreadable"))
+            if place % 2 == 0:
+                judged[-1] = Judgement(2.0 + 3 * request.question.count("User: "))
+        return judged
+
+
+def test_mt_bench_asks_the_second_turn_after_the_first(tmp_path, monkeypatch):
+    rows = [{"turns": ["Name a colour.", "Name another."]}, {"turns": ["Count to two.", "Count on."]}]
+    questions = written(tmp_path / "questions.jsonl", rows)
+    with nano():
+        model = vestige.finetune(
+            "builtin:tiny",
+            data=written(tmp_path / "data.jsonl", squares(4)),
+            output_dir=tmp_path / "model",
+            device="cpu",
+        )
+    monkeypatch.setattr("vestige.judges.local.grader_of", lambda *_: Grader(Halves(), {}))
+    how = (str(model.path), str(questions), "local:judge", tmp_path / "grades", 8, "cpu")
+    result = mt_bench(*how)
+    # A first turn is graded 2, a second one 2 + 2 * 3: the judge saw both of the user's turns.
+    assert [(row["grade"], row["graded"], row["not graded"]) for row in result] == [(2.0, 1, 1), (8.0, 1, 1)]
+    kept = [json.loads(line) for line in (tmp_path / "grades" / "grades.jsonl").read_text().splitlines()]
+    first = kept[0]["answer"]
+    assert kept[2]["question"] == f"User: Name a colour.\n\nAssistant: {first}\n\nUser: Name another."
+    monkeypatch.setattr("vestige.judges.local.grader_of", None)
+    assert mt_bench(*how) == result
+
+
+def test_mt_bench_refuses_questions_of_one_turn(tmp_path):
+    questions = written(tmp_path / "questions.jsonl", [{"turns": ["Name a colour."]}])
+    with pytest.raises(InputError, match="no two texts"):
+        mt_bench("model", str(questions), "local:judge", tmp_path / "grades")

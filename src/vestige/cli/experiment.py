@@ -54,7 +54,7 @@ def experiment_command(
         goal: Find each learning rate for a goal, on a target of another seed: 'retain>=0.9'.
         data: Data in place of the experiment's, with --forget (holes).
         forget: The forget set of --data.
-        benchmark: NAME=DATA: multiple-choice questions to ask each model (holes).
+        benchmark: NAME=DATA: multiple-choice questions to ask each model; MT-Bench=FILE is graded (holes).
         searches: Searches of probes, separated by commas, or none (holes).
         probing: KEY=VALUE: settings of probes: judge, by, k, asks (holes).
         training: KEY=VALUE: settings of trainings: precision=bfloat16, or finetune.epochs=12 for one type.
@@ -121,9 +121,11 @@ def experiment_command(
         lab.run(run_tasks, workers=workers, executor=where, show=show)
     found = tables(lab.scores(), report)
     if report.holes:
-        from vestige.experiments.holes import probe_table
+        from vestige.experiments.holes import conversation_table, probe_table
 
         found["Holes"] = probe_table(lab)
+        if lab.conversations:
+            found["MT-Bench"] = conversation_table(lab)
     if report.bits:
         found["Bits that attacks carry and answers need"] = bits(lab)
     write(found, folder / "tables" / name)

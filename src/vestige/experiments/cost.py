@@ -119,6 +119,11 @@ def _cost(step: Step) -> dict[str, float]:
         if str(arguments.get("judge", "")).startswith("http"):
             # Validity, reward, four answers, and every prompt with every text of the forget set.
             requests = prompts + searched + 4 * prompts + prompts * n_forget
+    if name == "mt_bench":
+        # 80 questions of two turns, and answers of 1,024 tokens at most.
+        rows, row_tokens = 160, 1500
+        if str(arguments["judge"]).startswith("http"):
+            requests = 160
     tokens = rows * row_tokens
     return {
         "passes": float(tokens * passes),

@@ -6,7 +6,7 @@ is forgotten, and the judge knows the answers: it finds wrong answers, and the p
 What differs from the paper: prompts in our words; harm is looked at every 50 steps on 25 of the 50 samples; LLMU's cap
 of 100 is left out, on which its code never acts; coefficients of the search (its Table 5) and the rate of mitigation
 are ours; KL is over answers alone and to the target; Table 7's checkpoints are trainings that end there; Table 6 grades
-the adjacent questions; MT-Bench is not run.
+the adjacent questions; MT-Bench is graded as `mt_bench` says.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,6 +18,7 @@ from vestige.core.files import write_jsonl
 from vestige.core.seeds import generator
 from vestige.data.corpus import SourceSettings
 from vestige.experiments.lab import Lab, Question, Step, call
+from vestige.experiments.mt_bench import HUB, mt_bench
 from vestige.experiments.tables import Report
 
 if TYPE_CHECKING:
@@ -34,7 +35,9 @@ BENCHMARKS: dict[str, dict[str, Any]] = {
     "ARC-easy": {"data": "allenai/ai2_arc", "config": "ARC-Easy", "split": "test"},
     "TruthfulQA": {"data": "truthfulqa/truthful_qa", "config": "multiple_choice", "split": "validation"},
 }
-"""The right half of Table 1, except for MT-Bench."""
+"""The right half of Table 1, with MT-Bench."""
+CONVERSATIONS = "MT-Bench"
+"""The benchmark that a judge grades."""
 LORA = {
     "batch_size": 2,
     "epochs": 40,
@@ -201,11 +204,17 @@ def _run(
 
 
 def _benchmarks(lab: Lab, model: Any, columns: Mapping[str, Any]) -> None:
-    """The static benchmarks before and after, in letters (the right half of Table 1)."""
+    """The static benchmarks before and after: in letters, and MT-Bench graded (the right half of Table 1)."""
     sources: dict[str, Any] = {name: SourceSettings(data=path) for name, path in lab.benchmarks.items()}
     if not lab.cpu and not lab.benchmarks and not lab.models:
         sources = {name: SourceSettings(**source) for name, source in BENCHMARKS.items()}
+        sources[CONVERSATIONS] = SourceSettings(data=HUB)
     for name, source in sources.items():
+        if name == CONVERSATIONS:
+            asked = {"questions": source.data, "judge": lab.probing.get("judge", JUDGE), **lab.device}
+            step = lab.step(f"{mt_bench.__module__}:mt_bench", name="mt-bench", model=model, **asked)
+            lab.conversations.append(Question(step, columns))
+            continue
         lab.ask(model, {**columns, "set": name}, data=source, evals={"choices": {}}, **lab.device)
 
 
@@ -399,6 +408,17 @@ def probe_table(lab: Lab) -> "DataFrame":
         frames.append(pandas.DataFrame(call(probe.step).rows).assign(**probe.columns))
     table = pandas.concat(frames, ignore_index=True)
     return table[["method", "arm", "source", "metric", "value", "low", "high", "n"]]
+
+
+def conversation_table(lab: Lab) -> "DataFrame":
+    """The mean grade of each model at each turn of MT-Bench."""
+    import pandas
+
+    frames = []
+    for asked in lab.conversations:
+        frames.append(pandas.DataFrame(call(asked.step)).assign(**asked.columns))
+    table = pandas.concat(frames, ignore_index=True)
+    return table[["model", "method", "seed", "turn", "grade", "graded", "not graded"]]
 
 
 REPORT = Report(

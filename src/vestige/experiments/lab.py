@@ -91,6 +91,8 @@ class Lab:
     steps: dict[Path, Step] = field(default_factory=dict)
     questions: list[Question] = field(default_factory=list)
     probes: list[Question] = field(default_factory=list)
+    conversations: list[Question] = field(default_factory=list)
+    """Steps of MT-Bench."""
     _asked: dict[str, Step] = field(default_factory=dict)
 
     @property

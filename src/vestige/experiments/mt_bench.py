@@ -1,0 +1,113 @@
+"""MT-Bench (Zheng et al., 2306.05685): questions of two turns, and each answer graded from 1 to 10 by a judge.
+
+What differs: answers are greedy for every category, and the judge sees no reference answers for maths and code.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from vestige.core.errors import InputError
+from vestige.core.files import read_json, write_json, write_jsonl
+from vestige.core.text import one_line
+
+if TYPE_CHECKING:
+    from vestige.models.load import LoadedModel
+
+HUB = "HuggingFaceH4/mt_bench_prompts"
+"""The 80 questions; FastChat's question.jsonl has the same."""
+
+
+def mt_bench(
+    model: str,
+    questions: str,
+    judge: str,
+    output_dir: Path,
+    answer_tokens: int = 1024,
+    device: str = "auto",
+    dtype: str | None = None,
+) -> list[dict[str, float | str]]:
+    """Ask both turns of each question, and grade each answer.
+
+    Args:
+        model: The model that is asked.
+        questions: A file, or a data set of the hub, with two turns in the column `turns` or `prompt`.
+        judge: The judge, as for `probe`. It sees the conversation before an answer.
+        output_dir: The folder of result.json and of grades.jsonl, which has each conversation with its grade.
+        answer_tokens: Longest answer, in tokens.
+        device: Where the model and a local judge run.
+        dtype: Number format of the weights.
+
+    Returns:
+        A row per turn: the mean grade, and the numbers of answers `graded` and `not graded`.
+
+    Raises:
+        InputError: A row has no two turns, or the judge graded no answer of a turn.
+    """
+    from vestige.api import requests
+    from vestige.api.inputs import Reading
+    from vestige.data.loaders import source_table
+    from vestige.judges.base import Request
+    from vestige.judges.local import grader_of
+    from vestige.judges.spec import judge_spec
+    from vestige.steps.subjects import asked_model
+
+    done = output_dir / "result.json"
+    if done.is_file():
+        rows: list[dict[str, float | str]] = read_json(done)
+        return rows
+    turns = [_turns(row.values, questions) for row in source_table(questions, split="train", config=None).rows]
+    asked = asked_model(requests.model_settings(model, Reading(device, dtype, False, ""))).loaded
+    firsts = _replies(asked, [[turn] for turn, _ in turns], answer_tokens)
+    talks = [[first, reply, second] for (first, second), reply in zip(turns, firsts, strict=True)]
+    seconds = _replies(asked, talks, answer_tokens)
+    output_dir.mkdir(parents=True, exist_ok=True)
+    grader = grader_of(judge_spec(judge), output_dir / "replies", device)
+    rows, kept = [], []
+    for turn, replies in (("turn 1", firsts), ("turn 2", seconds)):
+        said = [talk[0] if turn == "turn 1" else _told(talk) for talk in talks]
+        requested = [Request("quality", before, reply) for before, reply in zip(said, replies, strict=True)]
+        judged = grader.judge.judge(requested)
+        grades = [judgement.score for judgement in judged if judgement.score is not None]
+        if not grades:
+            reasons = {judgement.failure for judgement in judged}
+            raise InputError(f"The judge graded no answer of {turn} ({', '.join(reasons)}). Take another judge.")
+        counts = {"graded": len(grades), "not graded": len(judged) - len(grades)}
+        rows.append({"turn": turn, "grade": sum(grades) / len(grades), **counts})
+        for request, judgement in zip(requested, judged, strict=True):
+            kept.append(
+                {"turn": turn, "question": request.question, "answer": request.answer, "grade": judgement.score}
+            )
+    write_jsonl(output_dir / "grades.jsonl", kept)
+    write_json(done, rows)
+    return rows
+
+
+def _turns(row: "dict[str, object]", source: str) -> tuple[str, str]:
+    turns = row.get("turns", row.get("prompt"))
+    if not isinstance(turns, list | tuple) or len(turns) != 2 or not all(isinstance(turn, str) for turn in turns):
+        raise InputError(f"A row of {one_line(source)} has no two texts in 'turns' or 'prompt'. Give MT-Bench's file.")
+    return turns[0], turns[1]
+
+
+def _told(talk: list[str]) -> str:
+    """A conversation before its last answer, as the judge reads it."""
+    first, reply, second = talk
+    return f"User: {first}\n\nAssistant: {reply}\n\nUser: {second}"
+
+
+def _replies(loaded: "LoadedModel", talks: list[list[str]], most: int) -> list[str]:
+    """The greedy reply to each conversation; empty where the model's context does not hold it."""
+    prompter = loaded.prompter
+    prompts: dict[int, tuple[int, ...]] = {}
+    for place, talk in enumerate(talks):
+        messages = []
+        for number, text in enumerate(talk):
+            messages.append({"role": "assistant" if number % 2 else "user", "content": text})
+        ids = prompter.ids_of(prompter.chat(messages, answered=False))
+        if len(ids) + 1 < prompter.max_tokens:
+            prompts[place] = ids
+    made = loaded.engine.generate(
+        list(prompts.values()), end_ids=prompter.end_ids, max_new_tokens=most, context=prompter.max_tokens
+    )
+    texts = dict(zip(prompts, (prompter.decode(reply.ids) for reply in made), strict=True))
+    return [texts.get(place, "") for place in range(len(talks))]
