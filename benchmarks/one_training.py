@@ -25,7 +25,9 @@ from vestige.metrics.verdicts import Thresholds, steady
 
 MORE = {
     "sampease": Source("SamPease/retrainingUnlearning", "", "MIT", "retrained models of Llama 3.2 1B"),
-    "harishm17": Source("harishm17/llm-unlearning", "", "MIT", "a retrained model of Llama 3.2 1B"),
+    "harishm17": Source(
+        "harishm17/llm-unlearning", "", "MIT", "OpenUnlearning's retain90 of Llama 3.1 8B, asked again"
+    ),
     "danieltennant": Source("danieltennant/unlearning-compression", "", "", "OpenUnlearning's retain90, asked again"),
 }
 NOISES = (0.05, 0.1, 0.2, 0.5, 1.0)
@@ -54,16 +56,17 @@ def models(logs: Path) -> list[Training]:
         known.append(
             Training("Llama-3.2-1B", "sampease", "sampease", f"retain{retain}", "retrained", retain, True, path)
         )
-    for name, laboratory, file in (
-        ("harishm17", "harishm17", "saves/eval/oracle_retain90/TOFU_EVAL.json"),
+    for name, base, laboratory, file in (
+        ("harishm17", "Llama-3.1-8B", "open-unlearning", "saves/eval/oracle_retain90/TOFU_EVAL.json"),
         (
             "danieltennant",
+            "Llama-3.2-1B",
             "open-unlearning",
             "results/retain_baseline/tofu_Llama-3.2-1B-Instruct_retain90__none_None/TOFU_EVAL.json",
         ),
     ):
         path = logs / name / file
-        known.append(Training("Llama-3.2-1B", laboratory, name, "retain90", "retrained", 90, True, path))
+        known.append(Training(base, laboratory, name, "retain90", "retrained", 90, True, path))
     by_digest: dict[str, Training] = {}
     for one in known:
         # Folders of these names hold the model before any training, or the target.
