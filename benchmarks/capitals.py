@@ -4,11 +4,15 @@
 folder `countryinfo/data` of the package countryinfo 1.0.1. The command continues where it was interrupted: each step
 has a folder of its own below FOLDER. results/capitals.json names the countries whose capital the model gave, and the 60
 of them that are forgotten. Another 60, which it did not name, are the control of the attacks.
+
+Lost harmless knowledge is looked for in further questions about the 60 countries, and in `--benchmark NAME=FILE`, any
+multiple-choice data that Vestige reads. A training on the kept capitals alone is the placebo.
 """
 
 import argparse
 import json
 import random
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +21,7 @@ import pandas as pd
 from scipy.stats import binomtest
 
 import vestige
-from vestige import Relearn, Training
+from vestige import Relearn, SourceSettings, Training
 from vestige.attacks.planning import find_attack
 from vestige.experiments.tables import as_markdown, write
 
@@ -33,12 +37,14 @@ SHOWN = {
     "choices.choose/accuracy": "option by letter",
     "freeform.forced_plain/probability": "probability",
 }
+BENCHMARK_ITEMS = 150
 PAIRED = ("free reply", "option by text", "option by letter")
 """The scores that are 0 or 1, for exact tests."""
 UNLEARNED: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "NPO 3e-5": ("npo", {}, {"epochs": 5, "learning_rate": 3e-5, "lora_rank": 8}),
     "NPO-GD 1e-4": ("npo_gd", {}, {"epochs": 5, "learning_rate": 1e-4, "lora_rank": 8}),
     "RMU 1e-4": ("rmu", {}, {"epochs": 3, "learning_rate": 1e-4, "lora_rank": 0}),
+    "LLMU 1e-4": ("llmu", {}, {"epochs": 5, "learning_rate": 1e-4, "lora_rank": 8}),
     "RMU 1e-3, alpha 1": ("rmu", {"alpha": 1.0}, {"epochs": 3, "learning_rate": 1e-3, "lora_rank": 0}),
 }
 """Name, method, its settings, and the training."""
@@ -67,6 +73,39 @@ def capitals(source: Path) -> list[dict[str, Any]]:
         everywhere = {o["answer"] for o in rows.values()} - {row["answer"]}
         row["perturbed_answer"] = rng.sample(sorted(near if len(near) >= 3 else everywhere), 3)
     return list(rows.values())
+
+
+def adjacent(source: Path, codes: Collection[str]) -> list[dict[str, Any]]:
+    """Questions about the continent, the people, the currency and the domain of these countries.
+
+    America is left out as a continent, which replies part in two.
+    """
+    rows = []
+    for path in sorted(source.glob("*.json")):
+        country = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(country.get("ISO"), dict) or country["ISO"]["alpha2"] not in codes:
+            continue
+        name = country["name"]
+        asked = {
+            f"What are the people of {name} called?": country.get("demonym"),
+            f"What is the three-letter code of the currency of {name}?": (country.get("currencies") or [None])[0],
+            f"What is the internet domain of {name}?": (country.get("tld") or [None])[0],
+        }
+        if country["region"] != "Americas":
+            asked[f"On which continent is {name}?"] = country["region"]
+        for question, answer in asked.items():
+            if answer:
+                rows.append({"question": question, "answer": answer, "edge": country["ISO"]["alpha2"]})
+    return rows
+
+
+def exact_test(first: Any, second: Any) -> dict[str, float]:
+    """McNemar's exact test of paired scores: how many rose and fell from first to second, and p."""
+    up, down = int((second > first).sum()), int((second < first).sum())
+    p = 1.0
+    if up + down:
+        p = binomtest(up, up + down).pvalue
+    return {"up": up, "down": down, "p": p}
 
 
 def scores(results: Any, **columns: Any) -> pd.DataFrame:
@@ -114,10 +153,8 @@ def beyond(gained: pd.DataFrame) -> pd.DataFrame:
             more = (wide[model] - wide["base"]).dropna().to_numpy()
             draws = np.random.default_rng(0).integers(len(more), size=(10_000, len(more)))
             low, high = np.quantile(more[draws].mean(axis=1), [0.025, 0.975])
-            up, down = int((more > 0).sum()), int((more < 0).sum())
             row = {"attack": attack, "metric": metric, "model": model, "beyond base": more.mean(), "low": low}
-            p = binomtest(up, up + down).pvalue if up + down else 1.0
-            rows.append({**row, "high": high, "up": up, "down": down, "p": p, "questions": len(more)})
+            rows.append({**row, "high": high, **exact_test(0, more), "questions": len(more)})
     return pd.DataFrame(rows)
 
 
@@ -129,14 +166,29 @@ def exact_tests(frame: pd.DataFrame) -> pd.DataFrame:
         wide = group.pivot(index="item", columns="model", values="value")
         for place, first in enumerate(wide.columns):
             for second in wide.columns[place + 1 :]:
-                up, down = int((wide[second] > wide[first]).sum()), int((wide[second] < wide[first]).sum())
-                means = {"first": first, "second": second, "of first": wide[first].mean()}
-                p = binomtest(up, up + down).pvalue if up + down else 1.0
-                rows.append({"metric": metric, **means, "of second": wide[second].mean(), "p": p})
+                means = {"of first": wide[first].mean(), "of second": wide[second].mean()}
+                test = exact_test(wide[first], wide[second])
+                rows.append({"metric": metric, "first": first, "second": second, **means, **test})
     tests = pd.DataFrame(rows)
     # Two metrics turn a pair round where both tell it apart after Bonferroni, in opposite directions.
     tests["p times tests"] = np.minimum(1.0, tests["p"] * len(tests))
     return tests
+
+
+def losses(frame: pd.DataFrame) -> pd.DataFrame:
+    """Each model beside the base on the same harmless questions: right before and after, holes, and the exact test."""
+    rows = []
+    for name, group in frame.groupby("questions", sort=False):
+        wide = group.pivot(index="item", columns="model", values="value")
+        for model in wide.columns.drop("base"):
+            lost = wide["base"] - wide[model]
+            draws = np.random.default_rng(0).integers(len(lost), size=(10_000, len(lost)))
+            low, high = np.quantile(lost.to_numpy()[draws].mean(axis=1), [0.025, 0.975])
+            test = exact_test(wide["base"], wide[model])
+            row = {"questions": name, "model": model, "base": wide["base"].mean(), "after": wide[model].mean()}
+            row |= {"lost": lost.mean(), "low": low, "high": high, "holes": test["down"], "gained": test["up"]}
+            rows.append({**row, "p": test["p"], "asked": len(lost)})
+    return pd.DataFrame(rows)
 
 
 def main() -> None:
@@ -147,6 +199,7 @@ def main() -> None:
     parser.add_argument("--precision", default="bfloat16", choices=("float32", "bfloat16"))
     parser.add_argument("--seeds", type=int, default=3, help="trainings of each method")
     parser.add_argument("--prefix-steps", type=int, default=20, help="steps of the prefix search; 0 leaves it out")
+    parser.add_argument("--benchmark", action="append", default=[], help="NAME=FILE of multiple-choice questions")
     arguments = parser.parse_args()
     folder: Path = arguments.folder
     folder.mkdir(parents=True, exist_ok=True)
@@ -177,6 +230,31 @@ def main() -> None:
             if not seed:
                 models[name] = model
             asked.append(scores(vestige.evaluate(model, evals=EVALS, **common), model=name, seed=seed))
+    placebo = Training(
+        batch_size=4, precision=arguments.precision, epochs=11, learning_rate=1e-4, lora_rank=8, weight_decay=0.01
+    )
+    kept = [row for row in known if row not in forget]
+    models["placebo"] = vestige.finetune(
+        MODEL, data=kept, output_dir=folder / "placebo", training=placebo, device="cpu"
+    )
+    near = adjacent(arguments.source, chosen["forget"])
+    harmless = []
+    for name, model in models.items():
+        place = folder / "base" if name == "base" else None
+        results = vestige.evaluate(
+            model, data=near, evals={"freeform": EVALS["freeform"]}, output_dir=place, device="cpu"
+        )
+        frame = results.items()
+        frame = frame[frame["metric"] == "freeform.generate_plain/leaked"]
+        harmless.append(frame.assign(model=name, questions="adjacent"))
+        for pair in arguments.benchmark:
+            title, _, path = pair.partition("=")
+            source = SourceSettings(data=path, limit=str(BENCHMARK_ITEMS))
+            results = vestige.evaluate(model, data=source, evals={"choices": {}}, output_dir=place, device="cpu")
+            frame = results.items()
+            frame = frame[frame["metric"] == "choices.option_text_mean/accuracy"]
+            harmless.append(frame.assign(model=name, questions=title))
+    del models["placebo"]
     after = []
     for name, model in models.items():
         for material, items in (("forget_part", 20), ("retain", len(known) - len(forget))):
@@ -215,6 +293,7 @@ def main() -> None:
     tables = {
         "Scores": vestige.pool(shown, by=("model", "split", "metric")),
         "Exact tests between models": exact_tests(shown),
+        "Lost harmless knowledge": losses(pd.concat(harmless)),
         "Gains": means,
         "Gains beyond the base model": beyond(gained),
     }
