@@ -3,6 +3,7 @@
 What differs: answers are greedy for every category, and the judge sees no reference answers for maths and code.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -82,7 +83,7 @@ def mt_bench(
     return rows
 
 
-def _turns(row: "dict[str, object]", source: str) -> tuple[str, str]:
+def _turns(row: Mapping[str, object], source: str) -> tuple[str, str]:
     turns = row.get("turns", row.get("prompt"))
     if not isinstance(turns, list | tuple) or len(turns) != 2 or not all(isinstance(turn, str) for turn in turns):
         raise InputError(f"A row of {one_line(source)} has no two texts in 'turns' or 'prompt'. Give MT-Bench's file.")
