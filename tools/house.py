@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[1]
 BARS = {
     # what is counted: the limit today, and the bar
     "tokens": (440_800, 330_000),
-    "tokens of src, benchmarks and tools": (528_700, 400_000),
+    "tokens of src, benchmarks and tools": (530_000, 400_000),
     "lines of code": (43_400, 33_000),
     "tokens in ten lines": (103, 90),
     "nested comprehensions in 10,000 lines": (23, 20),
