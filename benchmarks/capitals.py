@@ -110,7 +110,7 @@ def exact_test(first: Any, second: Any) -> dict[str, float]:
 
 def scores(results: Any, **columns: Any) -> pd.DataFrame:
     """The score of each question, with the columns that tell its model and attack."""
-    frame = results.items()
+    frame: pd.DataFrame = results.items()
     frame = frame[frame["metric"].isin(SHOWN) & frame["split"].isin(["forget", "retain"])]
     return frame.assign(metric=frame["metric"].map(SHOWN), **columns)
 
