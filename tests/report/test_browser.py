@@ -54,7 +54,7 @@ def test_a_complaint_would_be_noticed(browser, tmp_path):
 
 
 def test_hostile_replies_are_shown_as_text_and_nothing_runs(page, run):
-    before = {tag: page.count(tag) for tag in ("script", "img", "a", "style", "iframe")}
+    before = {tag: page.count(tag) for tag in ("script", "img", "a:not(.where a)", "style", "iframe")}
     page.run("window.alert = () => { window.pwned = 1; }")
     choose(page, "items", "Contract", "A_C2")
     replies = page.texts(".reply-text")
@@ -156,6 +156,21 @@ def test_a_link_shows_its_number_and_the_code_beside_it_gives_that_number(page, 
     assert all(told == computed for told, computed in shown.values())
     page.run("location.hash = 'cell=%E0%A4%A'")
     assert page.complaints() == []
+
+
+def test_a_link_shows_one_question_with_all_models_and_a_table_is_written_as_csv(page):
+    choose(page, "items", "Split", "forget")
+    n_models = page.run("document.querySelector('[name=\"Unlearned by\"]').options.length - 1")
+    (link, *_) = page.run("[...document.querySelectorAll('.item .where a')].map((a) => a.hash)")
+    page.run(f"location.hash = {json.dumps(link)}")
+    page.wait_for("document.querySelectorAll('.item').length === 1")
+    assert page.count(".item .reply") >= n_models + 2
+    page.run("URL.createObjectURL = (blob) => { window.wrote = blob.text(); return 'blob:none'; }")
+    page.run("HTMLAnchorElement.prototype.click = () => {}")
+    page.run("[...document.querySelectorAll('#table .copy')].find((b) => b.textContent === 'CSV').click()")
+    head, first, *_ = page.run("window.wrote").split("\r\n")
+    assert head == "Model,Questions,Asked as,After,Measure,value,low,high,n,unit"
+    assert len(first.split(",")) == 10
 
 
 def test_words_that_the_stated_answer_has_not_are_marked(page):

@@ -441,26 +441,25 @@ def margins_said(outcome: AuditOutcome) -> list[str]:
 
 
 def _caption(outcome: AuditOutcome, steps: Sequence[HarderStep]) -> str:
-    """The form of question of each dot in the picture, and the amounts that the usual test and harder tests find."""
+    """The amounts that the usual test and the strongest question find, and the form of question of each dot."""
     if not steps:
         form, leaks = compared(outcome)
         if not leaks:
             return ""
         return f"The picture compares all models in one form of question: {format_name(form)}."
-    forms = "; ".join(f"{step.words}: {step.form}" for step in steps)
-    usual, harder = [], []
-    for number_of_step, step in enumerate(steps):
-        values = [step.levels[s].value for s in audited(outcome) if s in step.levels]
-        if number_of_step == 0 and step.css == "usual":
-            usual = values
-        else:
-            harder += values
-    if not usual or not harder:
-        return f"What is left of the facts, asked harder from step to step ({forms})."
+    forms = f"Dots: {'; '.join(f'{step.words}: {step.form}' for step in steps)}."
+    methods = [s for s in audited(outcome) if s not in outcome.references] or audited(outcome)
+    usual = [steps[0].levels[s].value for s in methods if s in steps[0].levels]
+    # The column's own numbers, since the picture has two formats and the column the strongest of all.
+    strongest = []
+    for v in outcome.verdicts:
+        if v.claim == "not expressed" and v.decides and v.unit != "bits" and measured(v):
+            strongest.append(v.evidence[v.decides].value)
+    if steps[0].css != "usual" or not usual or not strongest:
+        return f"What is left of the facts, asked harder from step to step. {forms}"
     amounts = list(dict.fromkeys((per_cent(min(usual)), per_cent(max(usual)))))
     seen = f"The usual test, a plain question, sees {' to '.join(amounts)} of the facts left"
-    # Columns of verdicts can show more: they take the strongest of all formats.
-    return f"{seen}; the harder questions of the picture see up to {per_cent(max(harder))} ({forms})."
+    return f"{seen}; the strongest question sees up to {per_cent(max(strongest))}. {forms}"
 
 
 def _reading(outcome: AuditOutcome, steps: Sequence[HarderStep]) -> str:

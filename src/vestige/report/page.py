@@ -50,7 +50,7 @@ from vestige.report.words import (
     visible,
 )
 
-_SCRIPTS = ("dom", "data", "tooltip", "tradeoff", "graph", "table", "paging", "items", "audit", "holes", "main")
+_SCRIPTS = ("dom", "copy", "data", "tooltip", "tradeoff", "graph", "table", "paging", "items", "audit", "holes", "main")
 _HOLE_SCRIPTS = ("dom", "tooltip", "paging", "holes", "holes_main")
 _STYLES = ("report.css", "audit.css", "holes.css", "narrow.css")
 """After the colours: the rules for narrow screens are last, since they override others."""
@@ -266,7 +266,7 @@ def _items(contents: Contents) -> dict[str, Any]:
         where = "more characters in tables/items.csv"
         bodies = [t if len(t) <= most else f"{t[:most]}… ({len(t) - most:,} {where})" for t in bodies]
     return {
-        "rows": [{name: value for name, value in vars(i).items() if name != "id"} for i in items],
+        "rows": [dict(vars(i)) for i in items],
         "replies": replies,
         "texts": bodies,
         "asked": len(answers.questions),

@@ -11,7 +11,7 @@ function items(root) {
     root.append(el("p", { class: "note" }, "No answers have been collected yet."));
     return () => {};
   }
-  const state = { forget: first.index, subject: String(firstChoice(first) ?? EVERY), edge: "", split: "", text: "", differs: false, order: "run", page: 0 };
+  const state = { forget: first.index, subject: String(firstChoice(first) ?? EVERY), edge: "", split: "", text: "", differs: false, order: "run", page: 0, only: null };
   const controls = el("div", { class: "controls" });
   const found = el("p", { class: "found", role: "status" });
   const list = el("div", { class: "items" });
@@ -27,6 +27,7 @@ function items(root) {
     pages.replaceChildren(...pageButtons(state, last, (page) => { state.page = page; draw(); root.scrollIntoView(); }));
   };
   const change = (key, value) => {
+    state.only = null;
     state[key] = value;
     state.page = 0;
     draw();
@@ -40,7 +41,16 @@ function items(root) {
   root.append(controls, found, list, pages);
   offer();
   draw();
+  // Shows one question with the replies of all models, or those of a contract.
   return (wanted) => {
+    if (wanted.item !== undefined) {
+      const forget = DATA.forgets.findIndex((f) => f.subjects.length && f.splits[wanted.item]);
+      Object.assign(state, { forget, subject: EVERY, edge: "", split: "", text: "", differs: false, only: wanted.item });
+      offer();
+      draw();
+      root.scrollIntoView();
+      return;
+    }
     Object.assign(state, { forget: wanted.forget, subject: String(wanted.subject), edge: wanted.edge, split: "", text: "", differs: false });
     offer();
     change("page", 0);
@@ -81,6 +91,7 @@ function chosenRows(state) {
   const contains = (text) => text.toLowerCase().includes(words);
   const differs = (i) => compared.some((s) => targets.some((t) => reply(s, i) && reply(t, i) && reply(s, i)[0] !== reply(t, i)[0]));
   const drop = (i) => Math.max(-2, ...compared.flatMap((s) => targets.map((t) => (reply(s, i) && reply(t, i) ? reply(t, i)[1] - reply(s, i)[1] : -2))));
+  if (state.only !== null) return [state.only];
   const rows = DATA.items.rows.map((_, i) => i).filter((i) => {
     const row = DATA.items.rows[i];
     return (!state.edge || row.edge === state.edge)
@@ -95,7 +106,7 @@ function itemCard(i, state) {
   const forget = DATA.forgets[state.forget];
   const row = DATA.items.rows[i];
   const split = forget.splits[i];
-  const shown = [...new Set([...withRole(forget, "target"), ...comparedSubjects(state), ...withRole(forget, "retrained").slice(0, 1)])];
+  const shown = [...new Set([...withRole(forget, "target"), ...comparedSubjects(state), ...withRole(forget, "retrained").slice(0, state.only === null ? 1 : undefined)])];
   return el(
     "article",
     { class: "item" },
@@ -104,7 +115,7 @@ function itemCard(i, state) {
       {},
       el("p", { class: "question" }, clamped(row.question)),
       el("p", { class: "gold" }, el("span", { class: "kicker" }, "true answer"), clamped(row.answer)),
-      el("p", { class: "where" }, el("span", { class: `chip split-${split}` }, split), [row.edge, row.group, row.attribute].filter((w) => w).map((w) => el("span", {}, name(shortened(w, 40))))),
+      el("p", { class: "where" }, el("a", { href: `#item=${row.id}` }, "all models"), copyButton("copy link", () => `${location.href.split("#")[0]}#item=${row.id}`), el("span", { class: `chip split-${split}` }, split), [row.edge, row.group, row.attribute].filter((w) => w).map((w) => el("span", {}, name(shortened(w, 40))))),
     ),
     el("div", { class: "replies" }, shown.map((s) => replyBox(s, DATA.items.replies[s]?.[i] ?? null, row.answer))),
   );

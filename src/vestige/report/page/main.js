@@ -8,6 +8,7 @@ within(document.getElementById("graph-body"), (root) => graph(root, showItems));
 DATA.audits.forEach((audit, i) => within(document.querySelector(`#recovery-${i} .recovery-body`), (root) => recovery(root, audit)));
 DATA.probes.forEach((found, i) => probe(document.getElementById(`holes-${i}`), found));
 tells();
+pageTools();
 const showCell = cells(document.getElementById("table-body"));
 
 // A link to a number shows it; one to a reason opens it.
@@ -19,6 +20,11 @@ function follow() {
     } catch {
       // A link that was cut names nothing.
     }
+    return;
+  }
+  const item = DATA.items.rows.findIndex((row) => location.hash === `#item=${row.id}`);
+  if (item >= 0) {
+    showItems?.({ item });
     return;
   }
   const place = document.getElementById(location.hash.slice(1));

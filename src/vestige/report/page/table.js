@@ -5,6 +5,11 @@
 const FILTERS = ["Model", "Questions", "Asked as", "After", "Measure"];
 const ALL = "\u0000";
 const NUMBERS = ["value", "low", "high", "n"];
+const CSV_HEADS = [...FILTERS, ...NUMBERS, "unit"];
+
+function csvRow(row) {
+  return [...row.cells, row.value, row.low, row.high, row.n, row.unit];
+}
 
 function cells(root) {
   const rows = [...auditCells(), ...plainCells()];
@@ -28,7 +33,7 @@ function cells(root) {
     const kept = matching();
     const last = Math.max(0, Math.ceil(kept.length / PAGE) - 1);
     state.page = Math.min(state.page, last);
-    found.replaceChildren(`${kept.length.toLocaleString("en")} of ${rows.length.toLocaleString("en")} numbers`);
+    found.replaceChildren(`${kept.length.toLocaleString("en")} of ${rows.length.toLocaleString("en")} numbers `, csvButton("numbers", () => [CSV_HEADS, ...kept.map(csvRow)]));
     place.replaceChildren(cellsTable(kept.slice(state.page * PAGE, (state.page + 1) * PAGE), state, draw));
     pages.replaceChildren(...pageButtons(state, last, (page) => { state.page = page; draw(); }));
   };
@@ -109,7 +114,7 @@ function cellRows(row, state, redraw) {
     el("td", {}, row.n.toLocaleString("en")),
     el("td", {}, button),
   );
-  return open ? [line, el("tr", { class: "drawer" }, el("td", { colspan: FILTERS.length + 5 }, row.source()))] : [line];
+  return open ? [line, el("tr", { class: "drawer" }, el("td", { colspan: FILTERS.length + 5 }, el("p", { class: "tools" }, copyButton("copy row", () => csvLines([CSV_HEADS, csvRow(row)]))), row.source()))] : [line];
 }
 
 // The evaluations whose estimates are means over the lines of scores.jsonl, and the one measure of theirs that is none.
@@ -152,6 +157,7 @@ function sourceWords(words, code, files) {
     {},
     el("p", {}, words),
     code === null ? null : el("pre", {}, el("code", {}, visible(code))),
+    code === null ? null : copyButton("copy", () => code),
     files.length ? el("p", {}, "Files:") : null,
     el("ul", {}, files.map(([path, digest]) => el("li", {}, el("code", {}, visible(`${path}/scores.jsonl`)), digest ? el("small", {}, ` SHA-256 ${digest}…`) : null))),
   );
