@@ -37,7 +37,7 @@ function csvButton(file, rows) {
 }
 
 function shownRows(table) {
-  const words = (cell) => cell.innerText.trim().replaceAll(/\s+/g, " ");
+  const words = (cell) => [...cell.childNodes].filter((node) => node.className !== "copy").map((node) => node.innerText ?? node.textContent).join(" ").trim().replaceAll(/\s+/g, " ");
   return [...table.rows].filter((row) => !row.classList.contains("drawer")).map((row) => [...row.cells].map(words));
 }
 
@@ -46,7 +46,10 @@ function pageTools() {
   [...document.querySelectorAll("main table:not(.estimates)")].filter((table) => table.tHead).forEach((table, i) => {
     const place = table.closest(".scroll") ?? table;
     const name = table.classList[0] ?? "table";
-    place.before(el("p", { class: "tools" }, csvButton(`${name}-${i + 1}`, () => shownRows(table))));
+    const button = csvButton(`${name}-${i + 1}`, () => shownRows(table));
+    // The first screen has no room for a line more.
+    if (table.matches(".levels, .verdicts")) table.rows[0].cells[0].append(" ", button);
+    else place.before(el("p", { class: "tools" }, button));
   });
   for (const code of document.querySelectorAll("main code")) {
     const text = code.textContent.trim();
