@@ -7,7 +7,6 @@ Subjects by formats: how much of the forget set each still expresses, the worst 
 """
 
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -94,10 +93,14 @@ class Scale:
         """The scores of one source by item."""
         return self.ground.scores.of(source, self.key, self.items)
 
+    @cached_property
+    def places(self) -> dict[str, int]:
+        """The position of each item."""
+        return {item: n for n, item in enumerate(self.items)}
+
     def on(self, items: Items, sample: Sample) -> "Scale":
         """The scale over a part of its items, none of which is left out for being like the target."""
-        index = {item: n for n, item in enumerate(self.items)}
-        places = [index[item] for item in items]
+        places = [self.places[item] for item in items]
         controls = self.controls
         rows = controls.retrained[:, places]
         return replace(
@@ -592,24 +595,13 @@ def build_matrix(ground: Ground, tested: TestedFormats) -> Matrix:
     cells = tuple(_cells(ground, tested, expressed))
     never = _never(ground, tested)
     # Without this limit the cost would grow with the square of the number of models.
-    if least_p(_comparisons(methods), ground.resamples) > TAIL:
+    n_pairs = math.comb(len(methods), 2) * len(tested.scales) * (len(tested.scales) - 1)
+    if least_p(n_pairs, ground.resamples) > TAIL:
         untested = (
             f"Whether scores rank the {len(methods)} models in other orders was not tested: the pairs are too many."
         )
         return Matrix(cells, worst, never, (), expressed, (untested,))
     return Matrix(cells, worst, never, _reversals(ground, tested.scales, methods), expressed)
-
-
-def _comparisons(expressed: Mapping[str, Expressed]) -> int:
-    """The number of ordered pairs of formats over all pairs of models that have both."""
-    n = 0
-    sets = Counter(frozenset(one.leaks) for one in expressed.values())
-    for one, times in sets.items():
-        n += times * (times - 1) // 2 * len(one) * (len(one) - 1)
-    for one, other in combinations(sets, 2):
-        shared = len(one & other)
-        n += sets[one] * sets[other] * shared * (shared - 1)
-    return n
 
 
 def _draws(expressed: Expressed) -> dict[str, Draws]:

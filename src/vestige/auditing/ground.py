@@ -4,7 +4,7 @@ Axes: N items, M seeds of `retrained`. Scores are shares in [0, 1], or bits (log
 key ends in `_bits`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 
@@ -20,7 +20,7 @@ from vestige.core.seeds import derive_seed
 from vestige.core.text import Items, Names, Sentences, one_line
 from vestige.metrics.contrasts import Sample, level_draws
 from vestige.metrics.intervals import Bounds, ByItem, Kind, SeedPrior
-from vestige.metrics.verdicts import ClaimVerdict, Thresholds
+from vestige.metrics.verdicts import ClaimVerdict, Evidence, Thresholds
 
 SHARE: Bounds = (0.0, 1.0)
 OTHER_RECIPE = 3.0
@@ -156,6 +156,10 @@ class Ground:
                 wordings=self.wordings if is_fixed else 1.0,
             )
         return self.samples[key]
+
+    def verdicts(self, rule: Callable[..., ClaimVerdict], evidence: Sequence[Evidence]) -> tuple[ClaimVerdict, ...]:
+        """The verdict of a rule on all quantities of a claim. None where there is no quantity."""
+        return (rule(evidence, self.thresholds),) if evidence else ()
 
     def prior(self, kind: Kind) -> SeedPrior:
         """The prior of the thresholds, with the shift of another recipe where a control was trained by one."""

@@ -144,11 +144,10 @@ def _parts(ground: Ground, scale: Scale, groups: Mapping[str, Sequence[str]]) ->
     A training's common effect on a group is estimated from all G groups with G (M - 1) degrees of freedom, in place of
     the prior of the whole set.
     """
-    index = {item: n for n, item in enumerate(scale.items)}
-    there = {group: tuple(item for item in members if item in index) for group, members in groups.items()}
+    there = {group: tuple(item for item in members if item in scale.places) for group, members in groups.items()}
     # One fact has no spread, and is left to the tests of single facts.
     several = {group: items for group, items in there.items() if len(items) > 1}
-    prior = _prior(scale, [[index[item] for item in items] for items in several.values()])
+    prior = _prior(scale, [[scale.places[item] for item in items] for items in several.values()])
     scales = {group: _part(ground, scale, items, prior) for group, items in several.items()}
     parts = {group: part for group, part in scales.items() if part.is_clear}
     if scale.unit not in ("leakage", "bits") or not scale.controls.sample.fixed:

@@ -34,7 +34,7 @@ from vestige.artifacts.records import SEEN_BOUND, TOKENS_BOUND
 from vestige.artifacts.scores import Source, Sourced
 from vestige.artifacts.verdicts import percentage
 from vestige.auditing.formats import TestedFormats, ranks
-from vestige.auditing.ground import Ground, shown
+from vestige.auditing.ground import ClaimEvidence, Ground, shown
 from vestige.core.estimates import Estimate
 from vestige.core.text import Items, Sentences
 from vestige.metrics import information
@@ -43,24 +43,16 @@ from vestige.metrics.information import relearning_generalization_index
 from vestige.metrics.intervals import spread
 from vestige.metrics.membership import rank_draws
 from vestige.metrics.memorization import forget_quality, harmonic_mean
-from vestige.metrics.verdicts import Evidence
+from vestige.metrics.verdicts import Evidence, stays_below
 
 SPLITS = ("retain", "independent", "factual")
 
 
-class Losses(NamedTuple):
-    """The harms of one subject, the harms that could not be measured with reasons, and the missing evaluations."""
-
-    harms: tuple[Evidence, ...]
-    left_out: Sentences
-    missing: Sentences
-
-
 class KeptKnowledge(NamedTuple):
-    """The lines, and the losses by unlearned subject."""
+    """The lines, and what they say of each unlearned subject."""
 
     lines: tuple[KeptLine, ...]
-    losses: dict[str, Losses]
+    losses: dict[str, ClaimEvidence]
     untested: Sentences
 
 
@@ -102,7 +94,7 @@ def weak_controls(ground: Ground) -> Sentences:
     )
 
 
-def _losses(ground: Ground, subject: str, splits: list[str], lines: list[KeptLine]) -> Losses:
+def _losses(ground: Ground, subject: str, splits: list[str], lines: list[KeptLine]) -> ClaimEvidence:
     plan, least = ground.plan, ground.thresholds.admission
     harms, left_out, missing = [], [], []
     keys = [(form.name, form.key) for form in ground.formats if form.kept]
@@ -127,7 +119,7 @@ def _losses(ground: Ground, subject: str, splits: list[str], lines: list[KeptLin
             draws = _with_training(ground, key, items, draws)
             harms.append(Evidence(name, draws, "harm", "share"))
             lines.append(KeptLine(subject, split, form, draws.estimate("harm", "share")))
-    return Losses(tuple(harms), tuple(left_out), tuple(missing))
+    return ClaimEvidence(ground.verdicts(stays_below, harms), tuple(left_out), tuple(missing))
 
 
 def _loss(ground: Ground, name: str, items: Items, quantity: Quantity) -> Draws:

@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
-from scipy.special import gammaincinv, ndtri, stdtrit
+from scipy.special import gammaincinv
 
 from vestige.core.estimates import Estimate
 from vestige.core.seeds import generator
@@ -45,7 +45,7 @@ from vestige.metrics.intervals import (
     Interval,
     Noise,
     SeedPrior,
-    design_effect,
+    cluster_factor,
     interaction,
     interaction_variance,
     joint_noise,
@@ -63,7 +63,6 @@ BOUND = 0.96
 """The confidence of a one-sided bound: a point more than the 95 % that is promised, for scores that are not normal."""
 
 _TAIL = (1 - LEVEL) / 2
-_Z = float(ndtri(1 - _TAIL))
 _KEPT = 50_000_000
 """Weights that a sample keeps in memory (8 bytes each). Longer ones are drawn again at each use."""
 
@@ -395,10 +394,7 @@ def _with_seeds(
 ) -> Draws:
     m, value = len(scores.control), read.value
     error = float(read.residuals.std(ddof=1)) / math.sqrt(sample.n) if sample.n > 1 else math.inf
-    wider = 1.0
-    if sample.labels is not None:
-        k = int(sample.labels.max()) + 1
-        wider = math.sqrt(design_effect(read.residuals, sample.labels)) * float(stdtrit(k - 1, 1 - _TAIL)) / _Z
+    wider = 1.0 if sample.labels is None else cluster_factor(read.residuals, sample.labels)
     seed_error, noise, seeds = 0.0, np.zeros(sample.resamples), ""
     if prior is not None:
         variance, df = seed_variance(scores.control, scores.differences(), sample.labels, prior)

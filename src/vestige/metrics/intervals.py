@@ -226,6 +226,12 @@ def design_effect(values: ByItem, labels: Shaped[np.ndarray, " N"]) -> float:
     return max(1.0, clustered / (float(scores.var(ddof=1)) / n))
 
 
+def cluster_factor(values: ByItem, labels: Shaped[np.ndarray, " N"]) -> float:
+    """How much wider clusters make an arm: sqrt(design effect) t(K - 1) / z."""
+    t = float(stdtrit(len(np.unique(labels)) - 1, 1 - _TAIL))
+    return math.sqrt(design_effect(values, labels)) * t / _Z
+
+
 def _widened(
     interval: Interval,
     scores: ByItem,
@@ -236,7 +242,7 @@ def _widened(
     # Sorted, so that the order of the items does not reach the last digit.
     order = np.lexsort((scores, labels))
     scores, labels = scores[order], labels[order]
-    factor = math.sqrt(design_effect(scores, labels)) * float(stdtrit(k - 1, 1 - _TAIL)) / _Z
+    factor = cluster_factor(scores, labels)
     mean = float(scores.mean())
     low, high = mean - (mean - interval.low) * factor, mean + (interval.high - mean) * factor
     if bounds is not None:

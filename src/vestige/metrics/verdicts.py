@@ -238,9 +238,12 @@ def not_recovered(gains: Sequence[Gain], thresholds: Thresholds, n_skipped: int 
 
 
 def _verdict(judged: Sequence["_Judged"], p_values: Sequence[float]) -> ClaimVerdict:
-    outcome = _outcome(judged, p_values)
-    failing = [(p, judged_quantity) for p, judged_quantity in zip(p_values, judged, strict=True) if p <= TAIL]
-    wide = [judged_quantity for judged_quantity in judged if judged_quantity.reach >= 1]
+    failing = [(p, quantity) for p, quantity in zip(p_values, judged, strict=True) if p <= TAIL]
+    wide = [quantity for quantity in judged if quantity.reach >= 1]
+    outcome: Outcome = "inconclusive" if wide else "holds"
+    if failing:
+        # One quantity that is shown to be too great is enough, whatever is open of the others.
+        outcome = "fails"
     # What can only fail a claim need not be shown to be small, whatever the audit's size.
     with_margins = [(j.evidence.draws, j.margins.wide) for j in judged if not j.evidence.fails_only]
     advice = advise(with_margins, both=judged[0].both) if outcome == "inconclusive" else None
@@ -250,10 +253,7 @@ def _verdict(judged: Sequence["_Judged"], p_values: Sequence[float]) -> ClaimVer
         reason = _why_failed(main, p, len(failing), len(judged))
     else:
         # What is beyond the narrow margin by itself is nearer to a failure than what is merely unknown.
-        main = max(
-            wide or judged,
-            key=lambda judged_quantity: (bool(wide) and judged_quantity.beyond > 0, judged_quantity.reach),
-        )
+        main = max(wide or judged, key=lambda quantity: (bool(wide) and quantity.beyond > 0, quantity.reach))
         reason = _why_open(main, judged, advice) if wide else _why_held(main, len(judged))
     # The confidence differs: 97.5 % to fail, 96 % to hold, as the text says of each.
     ends = main.evidence.draws.ends if failing else main.evidence.draws.bounds
@@ -271,13 +271,6 @@ def _verdict(judged: Sequence["_Judged"], p_values: Sequence[float]) -> ClaimVer
         at_most=at_most,
         needed=advice.ways if advice is not None else "",
     )
-
-
-def _outcome(judged: Sequence["_Judged"], p_values: Sequence[float]) -> Outcome:
-    # One quantity that is shown to be too great is enough, whatever is open of the others.
-    if any(p <= TAIL for p in p_values):
-        return "fails"
-    return "inconclusive" if any(judged_quantity.reach >= 1 for judged_quantity in judged) else "holds"
 
 
 def _items(open_: Sequence["_Judged"], advice: Advice | None) -> int | None:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from vestige.artifacts.audits import GIVEN, SoundnessLine
 from vestige.artifacts.scores import QuestionType
-from vestige.auditing.claims.evidence import NO_CONTROL, SubjectEvidence, judged
+from vestige.auditing.claims.evidence import NO_CONTROL, SubjectEvidence
 from vestige.auditing.formats import OF_ALTERNATIVES, TestedFormats
 from vestige.auditing.ground import ClaimEvidence, Ground
 from vestige.auditing.recovery import relearns_retained
@@ -35,7 +35,7 @@ def evidence(about: SubjectEvidence) -> ClaimEvidence:
         gaps.append(NO_CONTROL)
     # What controls know that they should not is no fault of the retain set.
     if recovery.injections and not ground.doubts:
-        parts += judged(ground, recovery.injections, stays_below)
+        parts += ground.verdicts(stays_below, recovery.injections)
     elif ground.plan.retrained and tested.scales and not ground.doubts:
         gaps.append("no relearning on retain items was judged, so whether they give the answers away was not tested")
     for attack in ground.plan.attacks:

@@ -1,17 +1,16 @@
 """The evidence on which every claim is decided, and the findings about one subject that it is read from."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from vestige.artifacts.audits import BudgetLine, Claim
 from vestige.auditing.formats import Expressed, Scale, TestedFormats
 from vestige.auditing.ground import ClaimEvidence, Ground
 from vestige.auditing.groups import ScaleByGroup, in_one_group
-from vestige.auditing.measures import Losses
 from vestige.auditing.membership import Membership
 from vestige.auditing.recovery import AttackAbility, Recovery
 from vestige.core.text import Sentences
-from vestige.metrics.verdicts import ClaimVerdict, Evidence
+from vestige.metrics.verdicts import ClaimVerdict
 
 NO_CONTROL = "no retrained control was given"
 
@@ -35,18 +34,13 @@ class SubjectEvidence:
     ability: AttackAbility
     budget: Sequence[BudgetLine]
     membership: Membership
-    losses: Losses
+    losses: ClaimEvidence
     decided: dict[Claim, ClaimEvidence] = field(default_factory=dict)
 
     @property
     def scales(self) -> tuple[Scale, ...]:
         """Return the admitted formats in which the subject has scores."""
         return self.tested.asked_of(self.ground, self.subject)
-
-
-def judged(ground: Ground, evidence: Sequence[Evidence], rule: Callable[..., ClaimVerdict]) -> tuple[ClaimVerdict, ...]:
-    """The verdict on all quantities of a claim, in whatever units. None where there is no quantity."""
-    return (rule(evidence, ground.thresholds),) if evidence else ()
 
 
 def unless_one_group(

@@ -1,6 +1,6 @@
 """The claim "indistinguishable": neither membership scores nor answers separate the subject from controls."""
 
-from vestige.auditing.claims.evidence import NO_CONTROL, SubjectEvidence, judged, not_asked
+from vestige.auditing.claims.evidence import NO_CONTROL, SubjectEvidence, not_asked
 from vestige.auditing.ground import ClaimEvidence
 from vestige.metrics.verdicts import Evidence, stays_within
 
@@ -20,5 +20,5 @@ def evidence(about: SubjectEvidence) -> ClaimEvidence:
         gaps.append("answers could not be compared: it was asked in no admitted format")
     if placements and not membership.admitted:
         gaps.append(f"no membership score tells the target itself from models that never knew: {membership.blind[0]}")
-    parts = judged(ground, [*placements, *excess, *about.expressed.bits_evidence], stays_within)
+    parts = ground.verdicts(stays_within, [*placements, *excess, *about.expressed.bits_evidence])
     return ClaimEvidence(parts, (*tested.not_admitted, *membership.blind), tuple(gaps))

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from vestige.auditing.claims.evidence import SubjectEvidence, judged, not_asked, unless_one_group
+from vestige.auditing.claims.evidence import SubjectEvidence, not_asked, unless_one_group
 from vestige.auditing.ground import ClaimEvidence
 from vestige.auditing.groups import by_group
 from vestige.auditing.singles import single_facts
@@ -19,7 +19,7 @@ def evidence(about: SubjectEvidence) -> ClaimEvidence:
     singles = single_facts(ground, subject, about.scales, ())
     grouped = by_group(ground, about.groups, expressed, subject)
     picks = [e._replace(metric="leakage", unit="leakage", fails_only=True) for e in expressed.picks.values()]
-    parts = judged(ground, [*expressed.leaks.values(), *picks, *expressed.bits_evidence], stays_below)
+    parts = ground.verdicts(stays_below, [*expressed.leaks.values(), *picks, *expressed.bits_evidence])
     parts, one_group = unless_one_group(ground, subject, tested, expressed, parts)
     left_out = (*_like_target(about), *tested.not_admitted)
     gaps = (*one_group, *not_asked(about), *_in_no_format(about))

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from vestige.auditing.claims.evidence import NO_CONTROL, SubjectEvidence, judged, unless_one_group
+from vestige.auditing.claims.evidence import NO_CONTROL, SubjectEvidence, unless_one_group
 from vestige.auditing.formats import TestedFormats, expressed_in, of_another_start
 from vestige.auditing.ground import ClaimEvidence, Ground
 from vestige.auditing.groups import ScaleByGroup, by_group
@@ -34,7 +34,7 @@ def of_blocks(ground: Ground, stored: TestedFormats, groups: Mapping[str, ScaleB
             other_start.append(f"{scale.name}: its initial weights are not the target's")
         elif scale.name in inside.not_asked:
             lacking.append(f"{scale.name}: not read of it")
-    parts = judged(ground, [*inside.leaks.values()], stays_below)
+    parts = ground.verdicts(stays_below, [*inside.leaks.values()])
     parts, one_group = unless_one_group(ground, subject, stored, inside, parts)
     return ClaimEvidence(
         parts=(*parts, *grouped.parts, *singles.parts),
