@@ -7,9 +7,12 @@ import numpy as np
 import pytest
 
 import vestige
+from vestige.artifacts.layout import RunFolder
 from vestige.artifacts.scores import Measurement
+from vestige.auditing.logs import _rows
 from vestige.auditing.predicted import NOT_ENOUGH, NeverSaw, predict, predicting, with_predicted
 from vestige.auditing.questions import LogColumn
+from vestige.auditing.table import judge_table
 from vestige.core.errors import InputError
 from vestige.logs import read_log
 from vestige.logs.bank import banked
@@ -154,3 +157,28 @@ def test_a_forget_set_that_the_bank_does_not_know_is_refused():
         predicting(LogGroup("tofu Llama-3.2-3B-Instruct forget07", (own,)))
     with pytest.raises(InputError, match="retain99 is one"):
         predicting(LogGroup("forget01", (own, GivenLog("retrained", "retain99", None))))
+
+
+def test_a_score_far_beyond_the_targets_fails_no_model(tmp_path):
+    # A broken model prefers anything. Its score is as far above the target as the target is above the controls, twice.
+    levels = {"full": ("target", 0.5), "knows": ("unlearned", 0.5), "broken": ("unlearned", 0.99)}
+    columns = bank(0.3, 0.31, 0.32, target=0.5)
+    columns = [one._replace(items=ITEMS, part=spread(one.part)) for one in columns]
+    for name, (role, level) in levels.items():
+        one = column(name, role, [level] * 4)
+        columns.append(one._replace(items=ITEMS, part=spread(one.part)))
+    predicted = with_predicted(columns)
+    outcome = judge_table(
+        RunFolder(tmp_path / "run"), _rows(predicted.columns), forget="forget01", source="planted", predicted=predicted
+    )
+    found = {line.subject: line.outcome for line in outcome.verdicts if line.claim == "not expressed"}
+    assert found == {"knows": "fails", "broken": "inconclusive"}
+
+
+ITEMS = tuple(f"q{n}" for n in range(N))
+
+
+def spread(part):
+    """The part with its mean level on N questions."""
+    scores = part.scores.mean() + 0.01 * np.cos(np.arange(N))
+    return part._replace(scores=scores, ids=ITEMS, prompts=ITEMS, questions=ITEMS)

@@ -41,7 +41,7 @@ from vestige.metrics.intervals import RESAMPLES
 from vestige.metrics.planning import ADVISED_CONTROLS, LEAST_CONTROLS
 from vestige.metrics.verdicts import Thresholds
 
-VERSION = 17
+VERSION = 18
 """A part of the identity of a study's cells. Raised when the same answers would be judged otherwise."""
 RULES = "rules of judging"
 """The name of the rules in a sealed plan."""
@@ -266,7 +266,7 @@ def _without_collapsed(ground: Ground) -> Ground:
     Only where Vestige asked no model: a score of others' making, such as a ratio of two probabilities, may mean nothing
     where a model is broken. In Vestige's own formats, of hits and probabilities, any score is an answer.
     """
-    if ground.plan.evidence_level != "logs":
+    if ground.plan.evidence_level not in ("logs", "predicted"):
         return ground
     why: dict[tuple[str, str], str] = {}
     values = dict(ground.scores.values)

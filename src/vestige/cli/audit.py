@@ -139,7 +139,11 @@ def audit_command(
     if require:
         raise InputError("--require goes with --logs; without it every claim decides the exit code")
     if without_controls:
-        raise InputError("--without-controls goes with --logs. Give the logs of the target and the unlearned models.")
+        raise InputError(
+            "--without-controls predicts controls from public logs of TOFU, so it goes with --logs. Nothing predicts them "
+            "for other data well enough. Retrain models, or leave the option out: alternatives or chance then replace "
+            "controls."
+        )
     if controls:
         raise InputError("--controls takes controls from public logs, which go with --logs; give --retrained")
     if seal and not plan:
