@@ -140,9 +140,8 @@ def audit_command(
         raise InputError("--require goes with --logs; without it every claim decides the exit code")
     if without_controls:
         raise InputError(
-            "--without-controls predicts controls from public logs of TOFU, so it goes with --logs. Nothing predicts them "
-            "for other data well enough. Retrain models, or leave the option out: alternatives or chance then replace "
-            "controls."
+            "--without-controls predicts controls from public logs of TOFU, so it goes with --logs: no bank has other "
+            "data. Retrain models, or leave the option out: chance or alternatives then replace controls."
         )
     if controls:
         raise InputError("--controls takes controls from public logs, which go with --logs; give --retrained")
