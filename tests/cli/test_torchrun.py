@@ -49,7 +49,7 @@ def losses(folder):
 def test_two_processes_make_what_one_makes_and_score_its_trajectory(made):
     folder, unlearn = made
     out = folder / "ddp"
-    done = launched(*unlearn, "--output-dir", str(out), "--parallel", "ddp", "--json", processes=2)
+    done = launched(*unlearn, "--output-dir", str(out), "--json", processes=2)
     assert done.returncode == 0, done.stderr
     # One process speaks, so that stdout is one JSON document.
     assert json.loads(done.stdout)["steps"] == 4
@@ -65,7 +65,7 @@ def test_two_processes_make_what_one_makes_and_score_its_trajectory(made):
     names = {p.name for p in (out / "model").iterdir()}
     assert names == {p.name for p in (folder / "alone" / "model").iterdir()}
     # The same command finds it finished.
-    again = launched(*unlearn, "--output-dir", str(out), "--parallel", "ddp", processes=2)
+    again = launched(*unlearn, "--output-dir", str(out), processes=2)
     assert again.returncode == 0, again.stderr
     assert "4 steps" in again.stdout
 

@@ -7,7 +7,7 @@ import torch
 
 from vestige.core.errors import InputError
 from vestige.models import forward as passes
-from vestige.training.backward import Backward, PassPlan, micro_batches, pass_tokens, reading_for
+from vestige.training.backward import Backward, PassPlan, micro_batches, reading_for
 from vestige.training.batching import Row
 from vestige.training.parallel import ALONE, Spread
 
@@ -36,13 +36,8 @@ def test_parts_of_a_batch_add_up_to_the_whole(fresh, make_job, settings):
         torch.testing.assert_close(a, b, atol=1e-6, rtol=1e-4)
 
 
-def test_a_pass_costs_less_on_a_processor_than_on_a_card(make_job):
-    job = make_job(lora_rank=0)
-    assert [pass_tokens(device, job) for device in ("cpu", "cuda")] == [24, 2048]
-
-
 def test_passes_by_length_change_no_more_than_rounding(fresh, make_job):
-    _, expected = gradients(fresh, make_job(lora_rank=0), PassPlan(pass_tokens=None))
+    _, expected = gradients(fresh, make_job(lora_rank=0), PassPlan(pass_tokens=10**9))
     _, found = gradients(fresh, make_job(lora_rank=0), PassPlan(pass_tokens=0))
     _, end_to_end = gradients(fresh, make_job(lora_rank=0), PassPlan(packed=True))
     for a, b, c in zip(found, end_to_end, expected, strict=True):

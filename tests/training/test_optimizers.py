@@ -9,7 +9,7 @@ from torch import nn
 from vestige.core.errors import InputError
 from vestige.models.folders import weights_digest
 from vestige.training import loop
-from vestige.training.loop import Hooks, learning_rate, make_optimizer, refuse_unsound, total_steps, train
+from vestige.training.loop import Hooks, learning_rate, make_optimizer, total_steps, train
 from vestige.training.settings import TrainingSettings
 
 
@@ -57,20 +57,6 @@ def test_without_bitsandbytes_the_way_out_is_named(monkeypatch):
     settings = TrainingSettings.build({"optimizer": "adamw_8bit"})
     with pytest.raises(InputError, match=r"needs the package bitsandbytes, .*pip install 'vestige\[bitsandbytes\]'"):
         make_optimizer([nn.Parameter(torch.zeros(1))], settings)
-
-
-def test_what_has_not_been_seen_to_train_right_on_shares_of_weights_is_refused_with_the_way_out():
-    eight, plain = (TrainingSettings.build({"optimizer": name}) for name in ("adamw_8bit", "adamw"))
-    one, mixed = nn.Sequential(nn.Linear(2, 2)), nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2).to(torch.bfloat16))
-    with pytest.raises(InputError, match="adamw_8bit has not been tried on shares of weights; take adamw, or"):
-        refuse_unsound(one, eight, "fsdp")
-    with pytest.raises(InputError, match=r"the trained weights are in bfloat16 and float32, .* take --parallel ddp"):
-        refuse_unsound(mixed, plain, "fsdp")
-    # Frozen weights may be in another format than those that are trained: LoRA on a model in bfloat16.
-    mixed[1].requires_grad_(False)
-    refuse_unsound(mixed, plain, "fsdp")
-    refuse_unsound(mixed.requires_grad_(True), eight, "ddp")
-    refuse_unsound(mixed, eight, None)
 
 
 def test_moments_of_8_bits_learn_and_resume_to_the_same_bytes(fresh, make_job, monkeypatch):

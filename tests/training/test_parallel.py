@@ -18,24 +18,22 @@ from vestige.training.parallel import ALONE, Spread, World, joined
 
 def test_parts_are_dealt_out_and_every_process_makes_as_many_passes():
     # Five parts over two processes: three rounds, and the last part is computed by both, once with weight 0.
-    dealt = [World("fsdp", rank, 2).deal("abcde") for rank in (0, 1)]
+    dealt = [World(rank, 2).deal("abcde") for rank in (0, 1)]
     assert dealt[0] == [(0, "a", 1.0), (2, "c", 1.0), (4, "e", 1.0)]
     assert dealt[1] == [(1, "b", 1.0), (3, "d", 1.0), (4, "e", 0.0)]
     assert ALONE.deal("abc") == [(0, "a", 1.0), (1, "b", 1.0), (2, "c", 1.0)]
 
 
 def test_no_process_is_left_without_rows_as_long_as_there_are_enough():
-    assert World("ddp", 0, 2).rows_at_a_time(8, None) == 4
-    assert World("ddp", 0, 3).rows_at_a_time(8, None) == 3
-    assert World("ddp", 0, 2).rows_at_a_time(8, 2) == 2
+    assert World(0, 2).rows_at_a_time(8, None) == 4
+    assert World(0, 3).rows_at_a_time(8, None) == 3
+    assert World(0, 2).rows_at_a_time(8, 2) == 2
     assert ALONE.rows_at_a_time(8, None) == 8
 
 
-def test_a_kind_without_processes_is_refused(monkeypatch):
+def test_without_torchrun_there_is_one_process(monkeypatch):
     monkeypatch.delenv("WORLD_SIZE", raising=False)
-    with pytest.raises(InputError, match="start them with torchrun"), joined("fsdp"):
-        pass
-    with joined(None) as world:
+    with joined() as world:
         assert world == ALONE
 
 
@@ -69,7 +67,7 @@ def two_processes(tmp_path_factory):
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    run_two_processes(folder, ("ddp", "fsdp"), port)
+    run_two_processes(folder, port)
     return folder
 
 
@@ -83,10 +81,8 @@ def losses(log):
     return [row["loss"] for row in log]
 
 
-# With dropout the masks belong to the parts and their passes, so that only the same ones can be compared: neither a
-# batch cut otherwise, nor sharded weights, where a part is one pass.
+# With dropout the masks belong to the parts, so that only a batch that is cut in the same way can be compared.
 DROPOUT = "finetune dropout"
-PAIRS = [(case, kind) for case in CASES for kind in ("ddp", "fsdp") if (case, kind) != (DROPOUT, "fsdp")]
 
 
 @pytest.mark.slow
@@ -98,9 +94,9 @@ def test_accumulated_parts_are_the_whole_batch(one_process, case):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("case", "kind"), PAIRS)
-def test_two_processes_train_as_one(one_process, two_processes, case, kind):
-    folder = two_processes / kind / case
+@pytest.mark.parametrize("case", CASES)
+def test_two_processes_train_as_one(one_process, two_processes, case):
+    folder = two_processes / case
     gradients, log, _ = one_process[case, 4]
     same_gradients(load_file(folder / "gradients.safetensors"), gradients)
     ours = list(read_jsonl(folder / "whole" / "metrics.jsonl"))
@@ -118,9 +114,9 @@ def test_two_processes_train_as_one(one_process, two_processes, case, kind):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("case", "kind"), [pair for pair in PAIRS if pair[0] != DROPOUT])
-def test_two_processes_go_on_from_what_one_kept(one_process, two_processes, case, kind):
-    log = list(read_jsonl(two_processes / kind / case / "cut" / "metrics.jsonl"))
+@pytest.mark.parametrize("case", [case for case in CASES if case != DROPOUT])
+def test_two_processes_go_on_from_what_one_kept(one_process, two_processes, case):
+    log = list(read_jsonl(two_processes / case / "cut" / "metrics.jsonl"))
     assert [r["step"] for r in log] == list(range(1, STEPS + 1))
     expected = losses(one_process[case, None][1])
     assert losses(log)[:CUT] == expected[:CUT]
@@ -128,14 +124,13 @@ def test_two_processes_go_on_from_what_one_kept(one_process, two_processes, case
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
-def test_adapters_in_float32_are_trained_on_a_model_in_bfloat16_also_in_shares(two_processes, tmp_path, kind):
+def test_two_processes_train_adapters_in_float32_on_a_model_in_bfloat16(two_processes, tmp_path):
     model, job = made(BFLOAT16, tmp_path, micro=4)
     train(model, job)
     assert {p.dtype for p in model.parameters()} == {torch.float32, torch.bfloat16}
     alone = losses(list(read_jsonl(job.log)))
-    # Shares go through in one pass, and a bfloat16 number has 8 bits: 2^-9 of it is rounding.
-    together = losses(list(read_jsonl(two_processes / kind / BFLOAT16 / "whole" / "metrics.jsonl")))
+    # A bfloat16 number has 8 bits: 2^-9 of it is rounding.
+    together = losses(list(read_jsonl(two_processes / BFLOAT16 / "whole" / "metrics.jsonl")))
     assert together == pytest.approx(alone, rel=2**-9)
     assert alone[-1] < 0.98 * alone[0]
 
@@ -167,5 +162,5 @@ def test_surroundings_that_torchrun_would_not_leave_are_refused(monkeypatch, cha
             monkeypatch.delenv(name, raising=False)
         else:
             monkeypatch.setenv(name, value)
-    with pytest.raises(InputError, match=message), joined("ddp"):
+    with pytest.raises(InputError, match=message), joined():
         pass

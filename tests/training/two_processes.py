@@ -2,7 +2,6 @@
 
 import json
 import os
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -23,7 +22,7 @@ from vestige.training.backward import Backward, reading_for
 from vestige.training.batching import FinetunePlan, UnlearnPlan, row_of
 from vestige.training.checkpoints import Checkpoints, Finetune, TrainingJob
 from vestige.training.loop import train
-from vestige.training.parallel import ALONE, World, full, joined, spread_over
+from vestige.training.parallel import ALONE, World, joined, spread_over
 from vestige.training.settings import TrainingSettings
 
 # 25 rows in batches of 8: the last batch has one row, so one of two processes is dealt a part of weight 0.
@@ -81,14 +80,14 @@ def first_gradients(model: torch.nn.Module, job: TrainingJob) -> dict[str, torch
         spread.model.train()
         Backward(spread, job, reading).add(job.plan.epoch(0)[0], 0, start_of(job))
         named = [(n, p) for n, p in spread.model.named_parameters() if p.requires_grad]
-        return {n: full(p.grad.detach()).clone() for n, p in named}
+        return {n: p.grad.detach().clone() for n, p in named}
 
 
 def start_of(job: TrainingJob) -> dict[str, float]:
     return job.objective.start() if hasattr(job.objective, "start") else {}
 
 
-def run_case(case: str, kind: str, folder: Path, world: World) -> None:
+def run_case(case: str, folder: Path, world: World) -> None:
     gradients = first_gradients(*made(case, folder, world))
     model, job = made(case, folder / "whole", world)
     outcome = train(model, job)
@@ -106,16 +105,15 @@ def gloo_threads() -> set[str]:
     return {p.parent.name for p in Path("/proc/self/task").glob("*/comm") if p.read_text().startswith("pt_gloo")}
 
 
-def _process(rank: int, port: int, folder: str, kinds: tuple[str, ...]) -> None:
+def _process(rank: int, port: int, folder: str) -> None:
     torch.set_num_threads(1)
     place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2"}
     os.environ.update({**place, "RANK": str(rank), "LOCAL_RANK": str(rank)})
-    with joined("ddp") as world:
+    with joined() as world:
         world.wait()
         speaking = gloo_threads()
-        for kind in kinds:
-            for case in (*CASES, BFLOAT16):
-                run_case(case, kind, Path(folder, kind, case), replace(world, kind=kind))
+        for case in (*CASES, BFLOAT16):
+            run_case(case, Path(folder, case), world)
         own = "of rank 0: ä" if rank == 0 else "of another"
         heard = {"said": world.said(own), **world.led({"rank": float(rank)})}
         world.wait()
@@ -124,11 +122,10 @@ def _process(rank: int, port: int, folder: str, kinds: tuple[str, ...]) -> None:
     Path(folder, f"heard-{rank}.json").write_text(json.dumps(heard))
 
 
-def run_two_processes(folder: Path, kinds: tuple[str, ...], port: int) -> None:
-    """Run every case under every kind in two processes that begin on checkpoints of one process."""
-    for kind in kinds:
-        for case in (*CASES, BFLOAT16):
-            model, job = made(case, folder / kind / case / "cut")
-            train(model, job, until=CUT)
+def run_two_processes(folder: Path, port: int) -> None:
+    """Run every case in two processes that begin on checkpoints of one process."""
+    for case in (*CASES, BFLOAT16):
+        model, job = made(case, folder / case / "cut")
+        train(model, job, until=CUT)
     # Forked, since each new process would spend six seconds on imports.
-    mp.start_processes(_process, (port, str(folder), kinds), nprocs=2, start_method="fork")
+    mp.start_processes(_process, (port, str(folder)), nprocs=2, start_method="fork")

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     Train: TypeAlias = Callable[[SubjectFolder, Callable[[Progress], None], World], Made]
 
 Save: TypeAlias = Literal["merged", "adapter"]
-Parallel: TypeAlias = Literal["ddp", "fsdp"]
 
 
 @verb
@@ -39,7 +38,6 @@ def finetune(
     name: str | None = None,
     seed: int = 0,
     training: "vestige.Training | None" = None,
-    parallel: Parallel | None = None,
     save: Save = "merged",
     fresh: bool = False,
     device: str = "auto",
@@ -64,7 +62,6 @@ def finetune(
         name: Name of the model in reports.
         seed: Seed of everything random.
         training: The settings of the training. Others have the defaults of `builtin:tiny` or PISTOL.
-        parallel: Under torchrun: ddp (the whole model in each process; the default) or fsdp (a share of the model).
         save: merged: a whole model; adapter: the LoRA adapter alone, for peft.
         fresh: Start over. Files of Vestige are deleted once the new ones are complete; others stay.
         device: auto (CUDA if available), cpu, cuda, cuda:1, ...
@@ -118,7 +115,6 @@ def finetune(
     return _trained(
         f"fine-tuning: learning rate {request.training.learning_rate:g}",
         output_dir,
-        parallel,
         lambda folder, on_step, world: train(folder, request, on_step, world),
         inputs=(path, corpus.settings.data, forgotten),
         fresh=fresh,
@@ -145,7 +141,6 @@ def unlearn(
     training: "vestige.Training | None" = None,
     trajectory: "vestige.Trajectory | None" = None,
     validation: "vestige.Validation | None" = None,
-    parallel: Parallel | None = None,
     save: Save = "merged",
     fresh: bool = False,
     device: str = "auto",
@@ -183,7 +178,6 @@ def unlearn(
         training: The settings of the training. Others have the defaults of `builtin:tiny` or PISTOL.
         trajectory: How often the model is scored while it trains, when to stop, and which checkpoint to keep.
         validation: The questions of these scores.
-        parallel: Under torchrun: ddp (the whole model in each process; the default) or fsdp (a share of the model).
         save: merged: a whole model; adapter: the LoRA adapter alone, for peft.
         fresh: Start over. Files of Vestige are deleted once the new ones are complete; others stay.
         device: auto (CUDA if available), cpu, cuda, cuda:1, ...
@@ -241,7 +235,6 @@ def unlearn(
     return _trained(
         _rate_in_words(request),
         output_dir,
-        parallel,
         lambda folder, on_step, world: train(folder, request, on_step, world),
         inputs=(path, corpus.settings.data, forgotten, kept_back, frozen, text_of(base), control),
         fresh=fresh,
@@ -270,7 +263,6 @@ def _rate_in_words(request: "UnlearnRequest") -> str:
 def _trained(
     title: str,
     output_dir: PathLikeStr,
-    parallel: str | None,
     train: "Train",
     *,
     inputs: Sequence[str | None],
@@ -282,12 +274,12 @@ def _trained(
     `title` is printed, and its part before the colon names the progress.
     """
     from vestige.artifacts.layout import SubjectFolder
-    from vestige.training.parallel import joined, pick_kind
+    from vestige.training.parallel import joined
 
     if not fspath(output_dir).strip():
         raise InputError("--output-dir is empty; name a folder")
     folder = SubjectFolder(Path(output_dir))
-    with joined(pick_kind(parallel)) as world, contextlib.ExitStack() as stack:
+    with joined() as world, contextlib.ExitStack() as stack:
         if world.leads:
             stack.enter_context(output_in(folder.path, fresh=fresh, made_by=("spec.json",), inputs=inputs))
             say(title)

@@ -51,14 +51,9 @@ class _BlockReached(Exception):
     """The last block that is read has been computed. Later blocks are not needed."""
 
 
-def block_output(
-    model: PreTrainedModel, ids: Int[Tensor, "B T"], layer: int, *, stops: bool = True
-) -> Float[Tensor, "B T D"]:
-    """The output of block `layer`, in float32. No block above it is computed.
-
-    With `stops` False the pass goes on to the model's end, as it must where several processes make it together.
-    """
-    return hidden_states(_output(model, ids, layer, stops=stops)).float()
+def block_output(model: PreTrainedModel, ids: Int[Tensor, "B T"], layer: int) -> Float[Tensor, "B T D"]:
+    """The output of block `layer`, in float32. No block above it is computed."""
+    return hidden_states(_output(model, ids, layer)).float()
 
 
 def hidden_states(output: Tensor | tuple[Tensor, ...]) -> Tensor:
@@ -112,10 +107,8 @@ def _pass_on(hidden_states: Tensor, *_: object, **__: object) -> Tensor:
     return hidden_states
 
 
-def _output(
-    model: PreTrainedModel, ids: Int[Tensor, "B T"], layer: int, *, stops: bool = True
-) -> Tensor | tuple[Tensor, ...]:
-    with outputs_kept(model, [layer], stops=stops) as outputs:
+def _output(model: PreTrainedModel, ids: Int[Tensor, "B T"], layer: int) -> Tensor | tuple[Tensor, ...]:
+    with outputs_kept(model, [layer], stops=True) as outputs:
         # 1 is the least: 0 would keep the logits of all places.
         model(input_ids=ids, use_cache=False, logits_to_keep=1)
     assert outputs, "the model ran without its own block"

@@ -118,16 +118,14 @@ T = TypeVar("T")
 class PassPlan:
     """How the policy is read: found once before training, since it depends on the model and the device alone.
 
-    `pass_tokens` is the cost of a separate pass, in tokens. None puts all rows into one pass, as models in pieces on
-    several devices need it. `stops` False lets such a pass go on to the model's end. `below` computes the blocks under
-    the lowest trained one, where they are frozen. `aligned` widths are multiples of eight: bfloat16's kernels are made
-    anew for each shape, and fewer shapes take less memory. With `packed` rows whose logits are read are concatenated.
+    `pass_tokens` is the cost of a separate pass, in tokens. `below` computes the blocks under the lowest trained one,
+    where they are frozen. `aligned` widths are multiples of eight: bfloat16's kernels are made anew for each shape, and
+    fewer shapes take less memory. With `packed` rows whose logits are read are concatenated.
     """
 
     logits: LogitsRead = logits_read
-    pass_tokens: int | None = PASS_TOKENS["float32"]
+    pass_tokens: int = PASS_TOKENS["float32"]
     below: FrozenBelow | None = None
-    stops: bool = True
     aligned: bool = False
     packed: bool = False
 
@@ -138,8 +136,6 @@ class PassPlan:
 
     def passes(self, rows: Sequence[Row]) -> list[list[int]]:
         """Indices of the rows that go through the model together."""
-        if self.pass_tokens is None:
-            return [list(range(len(rows)))]
         return passes_by_length([len(r.ids) for r in rows], pass_tokens=self.pass_tokens)
 
 
@@ -190,7 +186,7 @@ class ForwardStep:
             else:
                 width = reading.width(batch)
                 ids = right_padded([r.ids for r in batch], width, model.device)
-                hidden = block_output(model, ids, layer, stops=reading.stops)
+                hidden = block_output(model, ids, layer)
             outputs |= {i: hidden[k, : len(rows[i].ids)] for k, i in enumerate(chosen)}
         in_order = iter([outputs[i] for i in range(len(rows))])
         for split in read:
@@ -408,22 +404,13 @@ def reading_for(model: PreTrainedModel, job: TrainingJob) -> PassPlan:
     split = needs.splits[0]
     row = job.rows[split](first[split][0])
     logits = how_to_read(model, row.ids) if needs.of_logits else logits_read
-    together = pass_tokens(model.device.type, job)
     aligned = job.settings.precision == "bfloat16"
-    if job.world.kind == "fsdp":
-        return PassPlan(logits, together, stops=False, aligned=aligned)
     below = FrozenBelow.of(model, job.layer, row) if job.layer is not None else None
     # What is computed again on the way back is computed outside of the attention of packed rows.
     plain = job.settings.precision == "float32" and not job.settings.gradient_checkpointing
     packed = bool(plain and needs.of_logits and reads_packed(model, row.ids))
-    return PassPlan(logits, together, below, aligned=aligned, packed=packed)
-
-
-def pass_tokens(device: str, job: TrainingJob) -> int | None:
-    """Return the cost of a separate pass on a device of this type, in tokens. None where a part has to be one pass."""
-    if job.world.kind == "fsdp":
-        return None
-    return PASS_TOKENS[job.settings.precision] if device == "cpu" else GPU_PASS_TOKENS
+    alone = PASS_TOKENS[job.settings.precision] if model.device.type == "cpu" else GPU_PASS_TOKENS
+    return PassPlan(logits, alone, below, aligned=aligned, packed=packed)
 
 
 def micro_batches(batch: BatchPlan, job: TrainingJob, *, halvings: int = 0) -> Iterator[dict[Split, Slice]]:

@@ -26,7 +26,7 @@ from vestige.core.ids import content_id, file_digest
 from vestige.core.store import write_sealed
 from vestige.core.text import one_line
 from vestige.training.batching import Plan, RowSource
-from vestige.training.parallel import ALONE, World, full, share_like
+from vestige.training.parallel import ALONE, World
 from vestige.training.settings import TrainingSettings
 from vestige.training.step import Needs, Objective, ReferenceRow, Step
 
@@ -52,15 +52,14 @@ class Checkpoints:
     ) -> None:
         """Save the state after `step` steps, then drop older ones. `state` is the objective's own.
 
-        All processes of `world` call it and one writes whole tensors, so that any number of processes can go on.
+        The leading process of `world` writes. Any number of processes can go on from it.
         """
-        # Gathering a sharded tensor takes every process, so that all do it before all but one return.
-        weights, (moments, counts) = trained_weights(model, world), _moments(model, optimizer, world)
         if not world.leads:
             return
+        moments, counts = _moments(model, optimizer)
         with new_folder(self.folder / f"step-{step}") as partial:
             body = {"step": step, "state": dict(state), "counts": counts}
-            keep_tensors(partial, {"model": weights, "optimizer": moments}, body)
+            keep_tensors(partial, {"model": trained_weights(model), "optimizer": moments}, body)
         # Only when the new one is whole: a kill before that must find the old one.
         for old in self.folder.glob("step-*"):
             if old.name != f"step-{step}":
@@ -83,10 +82,7 @@ class Checkpoints:
             state = {k.removeprefix(prefix): v for k, v in moments.items() if k.startswith(prefix)}
             if state:
                 # The fused optimiser wants its count of steps on the parameter's device too.
-                placed: dict[str, Any] = {}
-                for key, value in state.items():
-                    same = value.shape == parameter.shape
-                    placed[key] = share_like(value, parameter) if same else value.to(parameter.device)
+                placed: dict[str, Any] = {key: value.to(parameter.device) for key, value in state.items()}
                 placed |= {k.removeprefix(prefix): v for k, v in counts.items() if k.startswith(prefix)}
                 optimizer.state[parameter] = placed
                 counted.add("step" in placed)
@@ -154,9 +150,9 @@ def _trainable(model: nn.Module) -> list[tuple[str, nn.Parameter]]:
     return [(n, p) for n, p in model.named_parameters() if p.requires_grad]
 
 
-def trained_weights(model: nn.Module, world: World = ALONE) -> dict[str, Tensor]:
-    """The trained parameters, whole, by name. All processes call it together, and the leading one keeps them."""
-    return _whole(_trainable(model), world)
+def trained_weights(model: nn.Module) -> dict[str, Tensor]:
+    """The trained parameters by name, on the CPU."""
+    return _on_cpu(_trainable(model))
 
 
 def put_back(model: nn.Module, weights: Path) -> None:
@@ -169,27 +165,23 @@ def put_back(model: nn.Module, weights: Path) -> None:
                 raise ValueError(f"{name} has another shape")
     with torch.no_grad():
         for name, parameter in _trainable(model):
-            parameter.copy_(share_like(stored[name], parameter))
+            parameter.copy_(stored[name])
 
 
-def _moments(
-    model: nn.Module, optimizer: torch.optim.Optimizer, world: World
-) -> tuple[dict[str, Tensor], dict[str, int]]:
+def _moments(model: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[dict[str, Tensor], dict[str, int]]:
     """The optimiser's state: its tensors, and its counters as plain numbers, as in bitsandbytes."""
     state: dict[str, Any] = {}
     for name, parameter in _trainable(model):
         state |= {f"{name}/{key}": value for key, value in optimizer.state[parameter].items()}
-    tensors = _whole(((key, value) for key, value in state.items() if isinstance(value, Tensor)), world)
+    tensors = _on_cpu((key, value) for key, value in state.items() if isinstance(value, Tensor))
     # bitsandbytes shares one table of its codes among all parameters, which a safetensors file does not admit.
     names: dict[int, str] = {}
     tensors = {k: t.clone() if names.setdefault(t.data_ptr(), k) != k and t.numel() else t for k, t in tensors.items()}
     return tensors, {key: value for key, value in state.items() if not isinstance(value, Tensor)}
 
 
-def _whole(tensors: Iterable[tuple[str, Tensor]], world: World) -> dict[str, Tensor]:
-    """Whole tensors, gathered one by one by all processes. Only the leading one keeps them."""
-    gathered = ((name, full(tensor.detach())) for name, tensor in tensors)
-    return {name: tensor.cpu().contiguous() for name, tensor in gathered if world.leads}
+def _on_cpu(tensors: Iterable[tuple[str, Tensor]]) -> dict[str, Tensor]:
+    return {name: tensor.detach().cpu().contiguous() for name, tensor in tensors}
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ from vestige.models.forward import on_threads
 from vestige.training.backward import Backward, BatchTerms, reading_for, recomputing
 from vestige.training.batching import BatchPlan, Plan
 from vestige.training.checkpoints import TrainingJob
-from vestige.training.parallel import Kind, spread_over
+from vestige.training.parallel import spread_over
 from vestige.training.settings import FLOAT16, TrainingSettings
 from vestige.training.step import KeepsState
 
@@ -200,35 +200,18 @@ def make_optimizer(parameters: Sequence[nn.Parameter], settings: TrainingSetting
     return adamw
 
 
-def refuse_rounding(model: nn.Module) -> None:
-    """Refuse to train weights that are kept in bfloat16. Adapters are in float32.
+def refuse_formats(model: nn.Module) -> None:
+    """Refuse a model in float16, and weights to train in bfloat16. Adapters are in float32.
 
     A weight near 0.02 has a spacing of 1.2e-4 in bfloat16, so that steps of 1e-6 are rounded away: after 1,000 steps 1
     % of the weights have changed.
     """
+    if any(p.dtype == torch.float16 for p in model.parameters()):
+        raise InputError(f"the model is in float16: {FLOAT16} with --dtype")
     if any(p.dtype == torch.bfloat16 for p in model.parameters() if p.requires_grad):
         raise InputError(
             "The weights to train are in bfloat16, which rounds small steps away. Take --dtype float32 with "
             "--precision bfloat16, or train an adapter by lora_rank."
-        )
-
-
-def refuse_unsound(model: nn.Module, settings: TrainingSettings, kind: Kind | None) -> None:
-    """Refuse what cannot be trained right, or has not been seen to be: by the weights' format and the processes' kind.
-
-    Weights in float16 are refused also where adapters alone are trained.
-    """
-    if any(p.dtype == torch.float16 for p in model.parameters()):
-        raise InputError(f"the model is in float16: {FLOAT16} with --dtype")
-    if kind != "fsdp":
-        return
-    if settings.optimizer == "adamw_8bit":
-        raise InputError("optimizer adamw_8bit has not been tried on shares of weights; take adamw, or --parallel ddp")
-    formats = sorted({str(p.dtype).removeprefix("torch.") for p in model.parameters() if p.requires_grad})
-    if len(formats) > 1:
-        raise InputError(
-            f"the trained weights are in {' and '.join(formats)}, and shares of weights can be trained in one format "
-            "alone; take --parallel ddp"
         )
 
 
@@ -373,8 +356,7 @@ def train(
     After `until` steps it pauses, with a checkpoint to go on from. Raises NotFinite when the loss or the gradient is no
     longer finite.
     """
-    refuse_unsound(model, job.settings, job.world.kind)
-    refuse_rounding(model)
+    refuse_formats(model)
     with on_threads(job.settings.threads):
         reading = reading_for(model, job)
         with recomputing(model, job.settings, model.device.type), spread_over(model, job.world) as spread:

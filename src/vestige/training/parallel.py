@@ -1,36 +1,29 @@
 """Several processes that train one model: who computes which part of an effective batch, and how it is added up.
 
-`ddp` keeps the whole model in each process and adds up gradients. `fsdp` (PyTorch's `fully_shard`) keeps a share of
-each weight, gradient and moment in each process and gathers a block's weights while it is computed. The effective batch
-is the same whatever the number of processes: it is cut into parts, and the parts are dealt out. Random numbers belong
-to a part, not to a process. torchrun starts the processes. `joined` finds the others.
+Each process has the whole model, and gradients are added up (`DistributedDataParallel`). The effective batch is the
+same whatever the number of processes: it is cut into parts, and the parts are dealt out. Random numbers belong to a
+part, not to a process. torchrun starts the processes. `joined` finds the others.
 """
 
 import contextlib
-import copy
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.fsdp import fully_shard
-from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 from transformers import PreTrainedModel
 
 from vestige.core.errors import InputError, Interrupted
 from vestige.core.text import one_line
-from vestige.models.blocks import blocks
 
 T = TypeVar("T")
-Kind = Literal["ddp", "fsdp"]
 WAIT = timedelta(hours=2)
 """The time limit for other processes: the first may be saving or scoring a large model."""
 
@@ -39,7 +32,6 @@ WAIT = timedelta(hours=2)
 class World:
     """The processes that train one model together, seen from one."""
 
-    kind: Kind | None = None
     rank: int = 0
     size: int = 1
 
@@ -91,8 +83,8 @@ class World:
     def deal(self, parts: Sequence[T]) -> list[tuple[int, T, float]]:
         """This process's parts of an effective batch, each with its number and weight.
 
-        Sharded weights are gathered by all processes together, so each makes as many passes. One that is dealt too few
-        parts computes the last one too, with weight 0.
+        Gradients are added up in the last pass of each process, so each makes as many passes. A process that is dealt
+        too few parts computes the last part too, with weight 0.
         """
         rounds = math.ceil(len(parts) / self.size)
         places = range(self.rank, rounds * self.size, self.size)
@@ -135,28 +127,14 @@ def _others_alive() -> Iterator[None]:
         ) from error
 
 
-def pick_kind(name: str | None) -> Kind | None:
-    """The kind of that name."""
-    kinds: dict[str | None, Kind | None] = {None: None, "ddp": "ddp", "fsdp": "fsdp"}
-    if name not in kinds:
-        raise InputError(
-            f"--parallel {name!r}: known are ddp (the whole model in each process) and fsdp (a share of it)"
-        )
-    return kinds[name]
-
-
 @contextlib.contextmanager
-def joined(kind: Kind | None) -> Iterator[World]:
+def joined() -> Iterator[World]:
     """The processes that torchrun started, for as long as they work together. Without torchrun, this one alone.
 
-    Each process on a machine with CUDA takes the device of its local rank. `kind` None is `ddp`.
+    Each process on a machine with CUDA takes the device of its local rank.
     """
     _, size = _place()
     if size == 1:
-        if kind and "WORLD_SIZE" not in os.environ:
-            raise InputError(
-                f"--parallel {kind} is for several processes; start them with torchrun --nproc-per-node N -m vestige"
-            )
         yield ALONE
         return
     if torch.cuda.is_available():
@@ -171,7 +149,7 @@ def joined(kind: Kind | None) -> Iterator[World]:
             "with torchrun"
         ) from error
     try:
-        yield World(kind or "ddp", dist.get_rank(), size)
+        yield World(dist.get_rank(), size)
     finally:
         dist.destroy_process_group()
 
@@ -189,7 +167,7 @@ class _Within(nn.Module):
 
 @dataclass(frozen=True)
 class Spread:
-    """A model on the processes of a world. `model` is what computes. Its weights may be this process's shares."""
+    """A model on the processes of a world. `replica` adds up gradients where there are several processes."""
 
     world: World
     model: PreTrainedModel
@@ -210,66 +188,26 @@ class Spread:
         held_back = self.replica.no_sync() if self.replica is not None and not last else contextlib.nullcontext()
         with held_back:
             terms = compute() if self.replica is None else self.replica(compute)
-            # Both engines average over the processes, and a loss counts over the whole effective batch already.
+            # DDP averages over the processes, and a loss counts over the whole effective batch already.
             (_sum(terms.values()) * (weight * self.world.size)).backward()
         return dict(terms)
 
     def clip_gradients(self, most: float) -> float:
         """Scale the gradients down to norm `most` over all parameters and processes. The norm before that."""
-        norm = nn.utils.clip_grad_norm_(self.trained, most)
-        return full(norm).item()
+        norm: float = nn.utils.clip_grad_norm_(self.trained, most).item()
+        return norm
 
 
 @contextlib.contextmanager
 def spread_over(model: PreTrainedModel, world: World) -> Iterator[Spread]:
-    """`model` on the processes of `world` while it trains. At the end each process has the whole model again.
-
-    With `fsdp` the given model is empty during training.
-    """
-    if world.kind is None:
+    """`model` on the processes of `world` while it trains."""
+    if world.size == 1:
         yield Spread(world, model)
-    elif world.kind == "ddp":
-        # Buffers are the same in all processes: they follow from the config.
-        # Gradients are views of what is sent, or each process would hold them twice.
-        replica = DistributedDataParallel(_Within(model), broadcast_buffers=False, gradient_as_bucket_view=True)
-        yield Spread(world, model, replica)
-    else:
-        stand_in = _sharded(model, world)
-        yield Spread(world, stand_in)
-        # Not in a `finally`: gathering takes every process, and where training failed one of them may have ended.
-        with torch.no_grad():
-            for whole, share in zip(model.parameters(), stand_in.parameters(), strict=True):
-                whole.data = full(share.detach())
-        world.wait()
-
-
-def _sharded(model: PreTrainedModel, world: World) -> PreTrainedModel:
-    """Return a replacement for the model with this process's shares, a group of weights for each block."""
-    # The stand-in's modules first hold the very parameters of the model: nothing is copied.
-    stand_in: PreTrainedModel = copy.deepcopy(model, {id(p): p for p in model.parameters()})
-    # A group of their own: what holds shares keeps it, and its threads, until the interpreter ends. So the group that
-    # all else is said in can be closed, and no thread of it holds a tensor as the process ends, which would abort it.
-    mesh = DeviceMesh.from_group(dist.new_group(timeout=WAIT), model.device.type)
-    for block in blocks(stand_in):
-        fully_shard(block, mesh=mesh)
-    fully_shard(stand_in, mesh=mesh)
-    for parameter in model.parameters():
-        parameter.data = parameter.data.new_empty(0)
-    return stand_in
-
-
-def full(tensor: Tensor) -> Tensor:
-    """Return the whole of a sharded tensor. All processes call it together."""
-    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
-
-
-def share_like(whole: Tensor, like: Tensor) -> Tensor:
-    """This process's share of `whole`, cut as `like` is."""
-    whole = whole.to(like.device)
-    if not isinstance(like, DTensor):
-        return whole
-    # Each process has the whole tensor already, so nothing is sent.
-    return distribute_tensor(whole, like.device_mesh, like.placements, src_data_rank=None)
+        return
+    # Buffers are the same in all processes: they follow from the config.
+    # Gradients are views of what is sent, or each process would hold them twice.
+    replica = DistributedDataParallel(_Within(model), broadcast_buffers=False, gradient_as_bucket_view=True)
+    yield Spread(world, model, replica)
 
 
 def _sum(values: Iterable[Tensor]) -> Tensor:

@@ -140,11 +140,10 @@ class Trajectory:
         if not due and now.step < now.n_steps:
             return None
         if now.step not in self.points:
-            weights = trained_weights(model, self.world)
             if self.world.leads:
                 # Before the line in the log: a point without weights could be chosen, and then not be put back.
                 with new_folder(self._folder(now.step)) as unfinished:
-                    keep_tensors(unfinished, {"model": weights}, {"step": now.step})
+                    keep_tensors(unfinished, {"model": trained_weights(model)}, {"step": now.step})
             point = Point(now.step, now.epoch, self._agreed(self.score(model)))
             self.points[now.step] = point
             self._write(POLICY, point)

@@ -22,7 +22,7 @@ from vestige.core.seeds import generator
 from vestige.models.head import how_to_read
 from vestige.training.adapters import add_lora
 from vestige.training.checkpoints import Checkpoints
-from vestige.training.loop import refuse_unsound
+from vestige.training.loop import refuse_formats
 from vestige.training.policy import losses
 from vestige.training.policy.actor import Actor, Replied
 from vestige.training.policy.rollouts import Rollouts
@@ -113,9 +113,9 @@ class Policy:
             lora_targets=settings.lora_targets,
             precision=settings.precision,
         )
-        refuse_unsound(model, lora, None)
         layout = how_to_read(model, list(range(min(8, model.config.get_text_config().vocab_size))))
         add_lora(model, lora, seed)
+        refuse_formats(model)
         head = nn.utils.skip_init(nn.Linear, model.config.get_text_config().hidden_size, 1, device=model.device)
         # So that the first advantages are the scores themselves.
         nn.init.zeros_(head.weight)
