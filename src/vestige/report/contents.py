@@ -23,6 +23,7 @@ from vestige.artifacts.layout import AuditFolder, EvalFolder, RunFolder
 from vestige.artifacts.records import check_bytes, read_records
 from vestige.core.ids import file_digest
 from vestige.metrics.answers import normalised
+from vestige.report.edges import Edge, read_edges
 from vestige.report.evidence import (
     AskedItem,
     EstimatePlace,
@@ -36,7 +37,6 @@ from vestige.report.evidence import (
     read_answers,
     read_evidence,
 )
-from vestige.report.graph import DrawnEdge, GraphDrawing, draw, read_edges
 from vestige.report.holes import Probe, read_probe
 from vestige.report.words import method_name, plain_sentence
 
@@ -46,7 +46,7 @@ REPLIES_SHOWN = 20_000
 
 @dataclass(frozen=True)
 class Contents:
-    """A run, read. `no_graph` gives the reason there is no drawing.
+    """A run, read.
 
     `audits` and `probes` are those that are done. A run may have none. `sources` has for each audit the evaluations
     that it was judged by: subject, attack, folder and the beginning of the digest of its scores. `verbatim` has for
@@ -57,9 +57,7 @@ class Contents:
     evidence: RunEvidence
     answers: RunAnswers
     forget_sets: tuple[ForgetView, ...]
-    edges: tuple[DrawnEdge, ...]
-    drawing: GraphDrawing | None
-    no_graph: str
+    edges: tuple[Edge, ...]
     audits: tuple[AuditOutcome, ...]
     sources: tuple[list[list[str]], ...]
     verbatim: tuple[tuple[str, ...], ...]
@@ -184,9 +182,7 @@ def read_contents(run: RunFolder, *, verify: bool = False) -> Contents:
     """Read a run for the report. With `verify` the files of its models too."""
     evidence = read_evidence(run, verify=verify)
     answers = read_answers(evidence.subjects)
-    edges, no_graph = read_edges(run)
     forget_sets = tuple(forget_set(evidence, answers, f) for f in evidence.forgets)
-    centre = {edge for f in forget_sets for edge in f.edges or ()}
     audits, sources, verbatim, people = [], [], [], []
     for folder in run.audits():
         audits.append(read_outcome(folder))
@@ -205,9 +201,7 @@ def read_contents(run: RunFolder, *, verify: bool = False) -> Contents:
         evidence=evidence,
         answers=answers,
         forget_sets=forget_sets,
-        edges=edges,
-        drawing=draw(edges, centre) if edges else None,
-        no_graph=no_graph,
+        edges=read_edges(run),
         audits=tuple(audits),
         sources=tuple(sources),
         verbatim=tuple(verbatim),

@@ -4,7 +4,7 @@ The content security policy admits one script and one style sheet, each by its S
 (trusted types). Data is in a block that is never run. The first screen is plain HTML, readable without the script. The
 template escapes names, and all other text enters as text nodes.
 
-As data the page carries names, estimates, the drawn graph, every answer once, and of each audit the levels along each
+As data the page carries names, estimates, every answer once, and of each audit the levels along each
 attack and the parts of each gain. Numbers are rounded to six significant digits; tables/ has them in full.
 """
 
@@ -50,7 +50,7 @@ from vestige.report.words import (
     visible,
 )
 
-_SCRIPTS = ("dom", "copy", "data", "tooltip", "tradeoff", "graph", "table", "paging", "items", "audit", "holes", "main")
+_SCRIPTS = ("dom", "copy", "data", "tooltip", "tradeoff", "table", "paging", "items", "audit", "holes", "main")
 _HOLE_SCRIPTS = ("dom", "tooltip", "paging", "holes", "holes_main")
 _STYLES = ("report.css", "audit.css", "holes.css", "narrow.css")
 """After the colours: the rules for narrow screens are last, since they override others."""
@@ -151,7 +151,7 @@ def payload(contents: Contents) -> dict[str, Any]:
                 splits.add(place.split)
                 scopes.add(place.scope)
                 measures.setdefault(place[2:], estimate.unit)
-    # As menus have them: the usual splits, further ones, contracts as the graph has them, stray ones.
+    # As menus have them: the usual splits, further ones, contracts as the table has them, stray ones.
     order = [*_SPLITS, *sorted(s for s in splits - {*_SPLITS} if not s.startswith("edge:"))]
     order += [*(f"edge:{e.id}" for e in contents.edges), *sorted(splits)]
     return {
@@ -181,7 +181,7 @@ def payload(contents: Contents) -> dict[str, Any]:
         **_results(contents, {measure: i for i, measure in enumerate(measures)}),
         "run": contents.evidence.name,
         "wholeSplits": sorted({name for s in subjects for view in s.views.values() for name in view}),
-        "graph": _graph(contents),
+        "contracts": [[edge.id, edge.name] for edge in contents.edges if edge.name],
         "items": _items(contents),
         "audits": [
             audit_payload(outcome, contents.colours) | {"sources": sources}
@@ -194,8 +194,7 @@ def payload(contents: Contents) -> dict[str, Any]:
 def _results(contents: Contents, measures: dict[tuple[str, str, str], int]) -> dict[str, Any]:
     """The estimates, each with the place of the evaluation that it was made from.
 
-    Those of single edges are carried in the leading measure alone, which the graph is coloured by; tables/results.csv
-    has the others.
+    Those of single contracts are carried in the leading measure alone. tables/results.csv has the others.
     """
     places: dict[tuple[str, str], int] = {}
     evals: list[list[str]] = []
@@ -212,38 +211,6 @@ def _results(contents: Contents, measures: dict[tuple[str, str, str], int]) -> d
                     evals.append([path, folder.summary(forget).name, scores_digest(folder)[:DIGEST_TOLD]])
                 rows.append([i, j, cell.split, cell.scope, measures[cell[2:]], *_estimate(e), index])
     return {"results": rows, "evals": evals}
-
-
-def _graph(contents: Contents) -> dict[str, Any] | None:
-    drawing = contents.drawing
-    if drawing is None:
-        return None
-    nodes = list(drawing.positions)
-    names = {node: name for e in drawing.edges for node, name in zip((e.first, e.second), e.names, strict=True) if name}
-    number_of = {node: i for i, node in enumerate(nodes)}
-    types = sorted({e.type for e in drawing.edges})
-    return {
-        "width": drawing.width,
-        "height": drawing.height,
-        "types": types,
-        "nodes": [
-            {"id": n, "name": names.get(n, n), "x": drawing.positions[n][0], "y": drawing.positions[n][1]}
-            for n in nodes
-        ],
-        "edges": [
-            {
-                "id": e.id,
-                "name": e.name or e.id,
-                "a": number_of[e.first],
-                "b": number_of[e.second],
-                "type": types.index(e.type),
-                "bend": bend,
-                "connectivity": e.connectivity,
-                "entailed": e.n_entailed,
-            }
-            for e, bend in zip(drawing.edges, drawing.bends, strict=True)
-        ],
-    }
 
 
 def _items(contents: Contents) -> dict[str, Any]:
@@ -370,14 +337,10 @@ def sections(contents: Contents) -> dict[str, Any]:
         "answers": [_answer(contents, f) for f in contents.forget_sets],
         "missing": (*evidence.missing, *(() if contents.audits else contents.unjudged)),
         "unjudged": contents.unjudged,
-        "no_graph": contents.no_graph,
         "shown": {
             "tradeoff": _compared(contents),
-            "graph": contents.drawing is not None or bool(contents.no_graph),
             "answers": bool(contents.answers.questions),
         },
-        "left_out": contents.drawing.left_out if contents.drawing else 0,
-        "drawn": len(contents.drawing.edges) if contents.drawing else 0,
         "settings": named_values(evidence.settings),
         "provenance": provenance_lines(evidence.provenance),
         "subjects": [_made(s, len(evidence.subjects) <= DETAILED) for s in evidence.subjects],

@@ -19,8 +19,8 @@ from vestige.core.errors import InputError
 from vestige.core.files import read_bytes, read_text, write_text
 from vestige.core.text import one_line
 from vestige.report.contents import Contents
+from vestige.report.edges import Edge
 from vestige.report.evidence import AskedItem, GreedyReply
-from vestige.report.graph import DrawnEdge
 
 _T = TypeVar("_T")
 _SHORTEST = 4
@@ -117,7 +117,7 @@ _TEXT_FIELDS: Mapping[type, tuple[str, ...]] = {
     GreedyReply: ("text",),
     FactLine: ("question", "answer", "reply"),
     GroupLine: ("group",),
-    DrawnEdge: ("name",),
+    Edge: ("name",),
 }
 """Fields that hold texts, whatever words they are."""
 

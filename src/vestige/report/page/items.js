@@ -3,7 +3,7 @@
 // A reply is [text, rouge, probability, refused, empty, truncated]; the text is an index into DATA.items.texts.
 
 const EVERY = "every";
-const EDGE_NAMES = new Map((DATA.graph?.edges ?? []).map((e) => [e.id, e.name === e.id ? e.id : `${e.name} (${e.id})`]));
+const EDGE_NAMES = new Map(DATA.contracts.map(([id, name]) => [id, `${name} (${id})`]));
 
 function items(root) {
   const first = DATA.forgets.find((f) => f.subjects.length);

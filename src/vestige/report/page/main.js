@@ -4,7 +4,6 @@
 const within = (root, draw) => root && draw(root);
 const showItems = within(document.getElementById("items-body"), items);
 within(document.getElementById("tradeoff-body"), tradeoff);
-within(document.getElementById("graph-body"), (root) => graph(root, showItems));
 DATA.audits.forEach((audit, i) => within(document.querySelector(`#recovery-${i} .recovery-body`), (root) => recovery(root, audit)));
 DATA.probes.forEach((found, i) => probe(document.getElementById(`holes-${i}`), found));
 tells();
