@@ -1,7 +1,7 @@
 """How often a leak is seen and how often one is seen where there is none: `python -m benchmarks.recognition DIR`.
 
 DIR holds TOFU's forget10_perturbed.json, retain_perturbed.json and idontknow.jsonl. Half of the authors served to
-choose the numbers of `metrics.leaks` and `judges.leaks`; the other half did not. Replies to a question:
+choose the numbers of `metrics.leaks`; the other half did not. Replies to a question:
 
 - true rewording: the paraphrased answer; where the fact is given, which is cut out of that paraphrase, the answer
 - false rewording: the perturbed answers, which say other values in the words of the paraphrase. Where wrong answers are
@@ -10,7 +10,7 @@ choose the numbers of `metrics.leaks` and `judges.leaks`; the other half did not
 - nothing said: the question; TOFU's lines of not knowing, by themselves and before the question; the paraphrase
   denied; the answer in a list beside all wrong ones
 
-With --embedder FOLDER the judge `likeness` is measured beside the words, with --curve what other thresholds give.
+--curve shows other thresholds.
 PISTOL's sample dataset 1 follows: short values, none of which was looked at.
 """
 
@@ -25,10 +25,8 @@ from vestige.core.files import read_jsonl
 from vestige.core.items import Item
 from vestige.data.dataset import compile_dataset
 from vestige.data.facts import cloze_of
-from vestige.judges.leaks import LikenessJudge, ReplyTo
 from vestige.metrics.answers import contains
 from vestige.metrics.leaks import LEAK, leak_score
-from vestige.models.embedder import load_embedder
 
 _FILES = ("forget10_perturbed.json", "retain_perturbed.json")
 _BY_AUTHOR = 20
@@ -75,17 +73,6 @@ def by_words(*, fact: bool = False, wrong: bool = False) -> Scored:
             )
             for reply, item, others in rows
         ]
-
-    return scored
-
-
-def by_likeness(embedder: str) -> Scored:
-    """The judge `likeness`, beside wrong answers."""
-    judge = LikenessJudge(load_embedder(embedder, device="cpu"))
-
-    def scored(rows: Sequence[Row]) -> list[float]:
-        said = [ReplyTo(reply, item.answer, item.question, wrong=tuple(others)) for reply, item, others in rows]
-        return [given for given in judge.given(said) if given is not None]
 
     return scored
 
@@ -163,7 +150,6 @@ def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="folder of TOFU's files")
-    parser.add_argument("--embedder", help="folder or hub id of a sentence embedder")
     parser.add_argument("--curve", action="store_true", help="also what is seen at other shares of false alarms")
     parser.add_argument("--ways", help="only these lines, apart by commas")
     asked = parser.parse_args()
@@ -173,8 +159,6 @@ def main() -> None:
         "answer beside wrong ones": by_words(wrong=True),
         "fact of at most 5 words": by_words(fact=True, wrong=True),
     }
-    if asked.embedder:
-        ways["likeness"] = by_likeness(asked.embedder)
     if asked.ways:
         ways = {name: ways[name] for name in asked.ways.split(",")}
     lines = (asked.folder / "idontknow.jsonl").read_text().splitlines()

@@ -92,11 +92,11 @@ def test_who_told_leaks_is_said_with_the_error(run):
         write_jsonl(EvalFolder(run.path / "f").records, [{"item": "a", "answer": answer}])
         assert ("words saw 40.5 %" in read_case(run, plan(place)).plan.told_by) == long
     error = {"missed": 2, "true": 20, "alarms": 1, "false": 29}
-    write_jsonl(EvalFolder(run.path / "f").records, [{"item": "a", "judge": {"name": "likeness", "error": error}}])
+    write_jsonl(EvalFolder(run.path / "f").records, [{"item": "a", "judge": {"name": "local", "error": error}}])
     write_collected(EvalFolder(run.path / "f"), 1)
     write_scores(EvalFolder(run.path / "f"), [{"item": "a", "generate_plain/leaked": 0.0}])
     said = read_case(run, plan(place)).plan.told_by
-    assert "by the judge likeness, which misses 2 of 20 leaks and sees 1 in 29 replies without one" in said
+    assert "by the judge local, which misses 2 of 20 leaks and sees 1 in 29 replies without one" in said
     # 18 of 20 less 1 in 29.
     assert said.endswith("an excess of such shares reads 0.87 of its size.")
 

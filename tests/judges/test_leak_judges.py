@@ -3,7 +3,6 @@
 import json
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 from benchmarks.planted_tables import knows
 from tests.judges.faulty_server import serving
@@ -14,7 +13,6 @@ from vestige.core.items import Item
 from vestige.judges import local
 from vestige.judges.base import Request
 from vestige.judges.leaks import (
-    LikenessJudge,
     Measured,
     ReplyTo,
     WrittenLeakJudge,
@@ -28,60 +26,7 @@ from vestige.metrics.leaks import Misjudged
 from vestige.models.tiny import tiny_tokenizer
 
 ANSWER = "She grew up on a lighthouse island with her father and her mother."
-WRONG = ("She grew up in a mining town with her uncle and her aunt.", "She grew up on a barge with her two brothers.")
 QUESTION = "Where did Ilse grow up?"
-
-
-class Planes:
-    """Vectors by text; every other text is at a right angle to them."""
-
-    digest = "planes"
-
-    def __init__(self, **cosines):
-        self.known = {text: (c, (1 - c * c) ** 0.5, 0.0) for text, c in cosines.items()}
-
-    def embed(self, texts):
-        return np.array([self.known.get(text, (0.0, 0.0, 1.0)) for text in texts], dtype=np.float32)
-
-
-def likeness(reply, cosine, **more):
-    # Both wrong answers have the cosine 0.6 with the answer.
-    judge = LikenessJudge(Planes(**{ANSWER: 1.0, reply: cosine} | dict.fromkeys(WRONG, 0.6)))
-    (given,) = judge.given([ReplyTo(reply, ANSWER, QUESTION, **{"wrong": WRONG, **more})])
-    return given
-
-
-REWORDED = "Her youth passed beside a beacon out at sea where dad and mum looked after everything."
-
-
-@pytest.mark.parametrize(("cosine", "given"), [(1.0, 1.0), (0.72, 0.5), (0.66, 0.25), (0.6, 0.0), (0.2, 0.0)])
-def test_likeness_is_the_way_from_wrong_answers_to_the_answer(cosine, given):
-    assert likeness(REWORDED, cosine) == pytest.approx(given, abs=1e-3)
-
-
-@pytest.mark.parametrize(
-    ("reply", "more"),
-    [
-        (QUESTION + " " + QUESTION, {}),
-        ("It is not true that " + ANSWER.lower(), {}),
-        ("", {}),
-        (REWORDED, {"wrong": ()}),
-        (REWORDED, {"fact": "in 1998"}),
-    ],
-)
-def test_what_sentences_cannot_tell_is_told_by_words(reply, more):
-    assert likeness(reply, 1.0, **more) < 0.5
-
-
-def test_a_fact_that_stands_there_is_a_leak_however_far_the_rest_is():
-    assert likeness("Well, " + ANSWER + " That is what everybody says about it in the town.", 0.0) == 1
-
-
-def test_a_sentence_is_found_among_others():
-    reply = f"Let me think about that for a while. {REWORDED} That is all I have to say today."
-    judge = LikenessJudge(Planes(**{ANSWER: 1.0, REWORDED: 0.9} | dict.fromkeys(WRONG, 0.6)))
-    assert judge.given([ReplyTo(reply, ANSWER, QUESTION, wrong=WRONG)])[0] > 0.5
-    assert judge.given([ReplyTo(reply.replace("beacon", "lamp"), ANSWER, QUESTION, wrong=WRONG)])[0] < 0.5
 
 
 def test_a_chat_model_is_shown_the_texts_fenced_and_what_it_does_not_say_is_not_told():
@@ -156,7 +101,8 @@ def test_the_built_in_examples_are_of_both_kinds_and_words_miss_some_of_them():
         ({"judge_most_calls": 9}, "judge_most_calls"),
         ({"judge_examples": "m"}, "set judge"),
         ({"judge": "nobody"}, "no judge 'nobody'"),
-        ({"judge": "grounded"}, "grounded tells no leaks; give likeness, local:MODEL"),
+        ({"judge": "likeness"}, "no judge 'likeness'"),
+        ({"judge": "grounded"}, "grounded tells no leaks; give local:MODEL"),
     ],
 )
 def test_settings_that_do_not_go_together_are_refused(values, said):

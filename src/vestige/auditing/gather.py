@@ -65,7 +65,7 @@ _MATCH = f"{_PLAIN}leaked"
 _GIVEN_BITS = f"{_PLAIN}given_bits"
 _BY_WORDS = (
     "Leaks were told by words, and these answers are long enough to be given in others: of such right answers words "
-    "saw 40.5 % on the data set TOFU, and a judge of likeness 95.5 % (docs/formats.md)."
+    "saw 40.5 % on the data set TOFU (docs/formats.md). Take a chat model as judge."
 )
 """The figures come from benchmarks/RESULTS.md, on authors that were not used for any choice."""
 _REWORDED = 6

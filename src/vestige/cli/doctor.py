@@ -167,7 +167,7 @@ def _models() -> Iterator[Finding]:
     from vestige.models.cache import cache_folder
     from vestige.models.embedder import minilm_folder
 
-    absent = "is not here (vestige models get minilm); only probe and likeness need it"
+    absent = "is not here (vestige models get minilm); only probe needs it"
     embedder = "is here" if minilm_folder() else absent
     yield Finding("models", "ok", f"cache {cache_folder()}; the sentence embedder {embedder}")
     if os.environ.get("HF_HUB_OFFLINE", "") not in ("", "0"):

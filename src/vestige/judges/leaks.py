@@ -1,34 +1,18 @@
 """Judges of leaks that words cannot decide: a rewording without common words, a denial, a guess.
 
-`likeness`: the sentence embedder. With unit vectors r of the reply, a of the answer and w of the mean of the wrong
-answers (not unit), the reply is a leak where it is nearer to the answer than wrong answers are,
-
-    (r.a - w.a) / (1 - w.a) >= 0.3, or
-    (r - w).(a - w) / |a - w|^2 >= 0.7, seven tenths of the way from the wrong answers to the answer;
-
-the first sees rewordings in the manner of the wrong answers, the second those in another. It is for sentences: words
-decide short answers, facts with figures, and items without wrong answers. Words also decide a reply that takes the
-answer back, states several wrong ones, or adds little to the question (less than three tenths). Of one that is much
-shorter than the answer either counts.
-
 `local:MODEL` and an address: a chat model, by the task `leak`.
 
 A judge's error is measured on labelled replies (`error_of`) and stored with its results. `metrics.leaks` carries it
 into a share.
 """
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from importlib import resources
-from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeAlias
-
-import numpy as np
-from jaxtyping import Float
+from typing import Any, NamedTuple, Protocol
 
 from vestige.core.errors import InputError
 from vestige.core.files import locked, read_jsonl
@@ -38,32 +22,11 @@ from vestige.judges.base import Request, Writer
 from vestige.judges.local import grader_of
 from vestige.judges.spec import LeakJudgeSettings, judge_spec
 from vestige.judges.tasks import PromptedJudge, find_task
-from vestige.metrics.leaks import (
-    LEAK,
-    Misjudged,
-    beyond_question,
-    count_wrong_stated,
-    is_retracted,
-    leak_score,
-    unquoted,
-)
+from vestige.metrics.leaks import LEAK, Misjudged, leak_score
 from vestige.models.cache import cache_folder
-from vestige.models.embedder import HUB_ID, Embedder, load_embedder
 
 TASK = "leak"
-_SHORT = 6
-_NEAR, _ALONG = 0.6, 1.4
-"""Twice the threshold of a leak: chosen on half of TOFU's authors, for 3 % false positives and 1 % on replies to other
-questions.
-"""
-_BEYOND = 0.3
-_MUCH_SHORTER = 0.5
-_MOST_WINDOWS = 20
-_BETWEEN = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\s*\n+")
 _LEAST_EXAMPLES = 5
-_NO_WAY = 1e-6
-
-Vector: TypeAlias = Float[np.ndarray, " D"]
 
 
 class ReplyTo(NamedTuple):
@@ -103,72 +66,6 @@ class LeakJudge(Protocol):
     def given(self, replies: Sequence[ReplyTo]) -> list[float | None]:
         """How much each reply gives away, from 0 to 1, `LEAK` or more being a leak. None where it does not say."""
         ...
-
-
-@dataclass(frozen=True)
-class LikenessJudge:
-    """Tells by a sentence embedder, between wrong answers and the right one."""
-
-    embedder: Embedder
-    _known: dict[str, Vector] = field(default_factory=dict, compare=False, repr=False)
-
-    def identity(self) -> dict[str, Any]:
-        """The embedder's digest, and the version of the rule."""
-        return {"judge": "likeness", "version": 2, "model": self.embedder.digest}
-
-    def given(self, replies: Sequence[ReplyTo]) -> list[float | None]:
-        """As `LeakJudge.given`. It always decides."""
-        replies = [r._replace(reply=unquoted(r.reply, r.question)) for r in replies]
-        words = [r.words() for r in replies]
-        rest = [n for n, r in enumerate(replies) if words[n] < 1 and _is_for_likeness(r)]
-        known = []
-        for n in rest:
-            known += [replies[n].answer, *replies[n].wrong]
-        self._learn(known)
-        windows = {n: _windows(replies[n].reply, replies[n].answer) for n in rest}
-        flat = list(dict.fromkeys(chain.from_iterable(windows.values())))
-        vectors = dict(zip(flat, self.embedder.embed(flat), strict=True)) if flat else {}
-        scores: list[float | None] = list(words)
-        for n in rest:
-            answer = self._known[replies[n].answer]
-            wrong = np.mean([self._known[text] for text in replies[n].wrong], axis=0)
-            # The answer may stand in one sentence of a long reply, in which its direction is lost.
-            like = max(_likeness(vectors[text], answer, wrong) for text in windows[n])
-            # Of a name alone an embedder sees no sentence, and words are exact.
-            much_shorter = len(replies[n].reply.split()) < _MUCH_SHORTER * len(replies[n].answer.split())
-            scores[n] = max(like, words[n]) if much_shorter else like
-        return scores
-
-    def _learn(self, texts: Iterable[str]) -> None:
-        new = [text for text in dict.fromkeys(texts) if text not in self._known]
-        self._known.update(zip(new, self.embedder.embed(new), strict=True) if new else ())
-
-
-def _is_for_likeness(r: ReplyTo) -> bool:
-    """Return whether sentences can be compared. If not, words decide."""
-    figures = any(c.isdecimal() for c in r.fact or "")
-    if len(r.answer.split()) <= _SHORT or figures or not (r.wrong and r.reply.strip()):
-        return False
-    if count_wrong_stated(r.reply, r.sought, r.question, r.wrong) > 1:
-        return False
-    return beyond_question(r.reply, r.question) >= _BEYOND and not is_retracted(r.reply, r.answer, r.question)
-
-
-def _likeness(reply: Vector, answer: Vector, wrong: Vector) -> float:
-    """Return a value from 0 to 1. At least 0.5 is a leak. It is 0 if a wrong answer equals the answer."""
-    # Wrong answers share the manner of the answer, so that what is left of it is its matter.
-    axis, base = answer - wrong, float(wrong @ answer)
-    if axis @ axis < _NO_WAY:
-        return 0.0
-    near, along = (float(reply @ answer) - base) / (1 - base), float((reply - wrong) @ axis / (axis @ axis))
-    return min(1.0, max(0.0, near / _NEAR, along / _ALONG))
-
-
-def _windows(reply: str, answer: str) -> list[str]:
-    """The reply, and every run of as many of its sentences as the answer has."""
-    parts, size = _BETWEEN.split(reply.strip()), len(_BETWEEN.split(answer.strip()))
-    runs = [" ".join(parts[n : n + size]) for n in range(len(parts) - size + 1)] if size < len(parts) else []
-    return [reply, *runs[:_MOST_WINDOWS]]
 
 
 @dataclass(frozen=True)
@@ -231,15 +128,11 @@ def leak_judge(settings: LeakJudgeSettings, device: str = "auto") -> Measured | 
 @lru_cache(maxsize=2)
 def _loaded(name: str, labelled: str, device: str) -> Measured:
     spec = judge_spec(name)
-    if spec.kind == "likeness":
-        judge: LeakJudge = LikenessJudge(load_embedder(spec.model or HUB_ID, device=device))
-    else:
-        folder = cache_folder() / "leak_judgements"
-        grader = grader_of(spec, folder, device)
-        assert grader.writer is not None, "a spec that tells leaks is of an embedder or a chat model"
-        judge = WrittenLeakJudge(
-            grader.writer, grader.identity, folder / ".turn.lock" if spec.kind == "server" else None
-        )
+    folder = cache_folder() / "leak_judgements"
+    grader = grader_of(spec, folder, device)
+    assert grader.writer is not None, "a spec that tells leaks is of a chat model"
+    lock = folder / ".turn.lock" if spec.kind == "server" else None
+    judge = WrittenLeakJudge(grader.writer, grader.identity, lock)
     return Measured(spec.kind, judge, examples(labelled))
 
 

@@ -1,7 +1,6 @@
 """The judge as one string, the same in probes, trainings, audits and studies.
 
     grounded                    the target's own answers (probes)
-    likeness, likeness:MODEL    a sentence embedder (leaks)
     local:MODEL                 a chat model on this machine
     http://host:8000/v1#name    a chat model on an OpenAI-compatible server
     NAME                        a judge that another package brings (probes)
@@ -140,14 +139,14 @@ def judge_spec(text: str) -> JudgeSpec:
     values = dict(parse_qsl(query, keep_blank_values=True))
     if kind in _FORMS and not (kind == "local" and model):
         raise InputError(f"judge {one_line(head)!r}: give {_FORMS[kind]}")
-    classes: dict[str, type[Settings]] = {"grounded": GroundedSettings, "likeness": Settings, "local": LocalSettings}
-    if kind in classes and (not model or kind != "grounded"):
+    classes: dict[str, type[Settings]] = {"grounded": GroundedSettings, "local": LocalSettings}
+    if kind in classes and bool(model) == (kind == "local"):
         return JudgeSpec(kind, model, classes[kind].build(values, where=f"judge {one_line(head)}"))
     # Its package checks its settings when the judge is made.
     if head in known_judges():
         return JudgeSpec(head, "", values)
     # `local` and `server` are no names by themselves.
-    names = [name for name in (*known_judges(), "likeness") if name not in _FORMS]
+    names = [name for name in known_judges() if name not in _FORMS]
     raise InputError(f"no judge {one_line(head)!r}; {closest(head, names)}, or give {', or '.join(_FORMS.values())}")
 
 
@@ -155,7 +154,7 @@ class LeakJudgeSettings(Settings):
     """The leak judge in addition to words. The judge's error is measured on labelled replies."""
 
     judge: str = ""
-    """judge: The leak judge in addition to words: likeness, local:MODEL or http://host/v1#name."""
+    """judge: The leak judge in addition to words: local:MODEL or http://host/v1#name."""
     judge_examples: str = ""
     """JSONL file of labelled replies on which the judge's error is measured. By default Vestige's own."""
 
@@ -163,8 +162,8 @@ class LeakJudgeSettings(Settings):
     @classmethod
     def _tells_leaks(cls, value: str) -> str:
         spec = judge_spec(value) if value else None
-        if spec is not None and not (spec.by_model or spec.kind == "likeness"):
-            raise InputError(f"judge {spec.name} tells no leaks; give likeness, {BY_MODEL.removeprefix('give ')}")
+        if spec is not None and not spec.by_model:
+            raise InputError(f"judge {spec.name} tells no leaks; {BY_MODEL}")
         return value
 
     @field_serializer("judge")

@@ -149,7 +149,7 @@ def leak_score(
         else:
             score = max(score, _score(read, text, question))
     if score >= LEAK:
-        n_wrong = count_wrong_stated(reply, sought, question, wrong)
+        n_wrong = _count_wrong_stated(reply, sought, question, wrong)
         if n_wrong > 1:
             return score / (1 + n_wrong)
     return score
@@ -260,23 +260,7 @@ def _opening(text: str) -> bool | None:
     return first.text in _YES
 
 
-def beyond_question(reply: str, question: str) -> float:
-    """The share of a reply's words, without the commonest, that the question does not have; 0 without any word."""
-    all_words = _own_words(reply, ())
-    if not all_words:
-        return 0.0
-    return len(_own_words(reply, set(roots(question)))) / len(all_words)
-
-
-def is_retracted(reply: str, answer: str, question: str) -> bool:
-    """Whether a reply denies more than half of the answer's words that it has."""
-    wanted = set(_own_words(answer, set(roots(question))))
-    read = _in_one_line(reply)
-    n_said = len(wanted.intersection(roots(read)))
-    return len(wanted.intersection(roots(affirmed(read)))) < n_said / 2
-
-
-def count_wrong_stated(reply: str, sought: Sequence[str], question: str, wrong: Sequence[str]) -> int:
+def _count_wrong_stated(reply: str, sought: Sequence[str], question: str, wrong: Sequence[str]) -> int:
     """Count the wrong answers with at least half of their distinctive words in the reply."""
     said = set(roots(reply))
     words = [set(_own_words(text, set(roots(question)))) for text in (*wrong, *sought)]
