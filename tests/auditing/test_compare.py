@@ -80,3 +80,23 @@ def test_logs_without_a_common_question_or_a_second_model_are_refused(tmp_path: 
         compare(first, tmp_path / "missing.jsonl")
     with pytest.raises(InputError, match="same file"):
         short_names([first, first])
+
+
+def test_the_page_has_each_row_and_each_question_with_all_replies_and_hostile_texts_do_nothing(tmp_path: Path):
+    paths = []
+    for name, score in (("a", 1.0), ("<script>b", 0.0)):
+        lines = [{"id": f"q{n}", "question": f"Where is {n}?", "score": score, "reply": f"<i>{n}"} for n in range(9)]
+        paths.append(tmp_path / f"{name}.jsonl")
+        paths[-1].write_text("\n".join(map(json.dumps, lines)) + "\n")
+    compared = compare(*paths)
+    page = compared.page
+    assert page.count("<tr class=") == len(compared.scores) == 1
+    assert "-1.000" in page
+    assert "&lt;script&gt;b" in page
+    assert "<script>b" not in page
+    assert page.count('<details class="question"') == 9
+    assert page.count("&lt;i&gt;4") == 2
+    assert "<i>" not in page
+    ended = CliRunner().invoke(app, ["compare", *map(str, paths), "--output", str(tmp_path / "out.html")])
+    assert ended.exit_code == 3, ended.output
+    assert (tmp_path / "out.html").read_text() == page

@@ -43,9 +43,13 @@ def test_a_retained_question_that_tells_the_answer_is_not_joined():
 
 
 def test_a_question_counts_that_the_target_wrote_and_answers(monkeypatch):
-    """Ann's is answered. Ben's gives the fact away, Dan's is not answered, Eve's is her own question again."""
+    """Ann's is answered. Ben's gives the fact away, Dan's is not answered, Eve's is her own question again.
+
+    Ben's own reply has words beside its gap, Eve's and Dan's have none.
+    """
     dan, eve = Item("Where does Dan live?", "Lima"), Item("Where does Eve live?", "Kyiv")
     items = (ANN, BEN, dan, eve)
+    gap = indirect.COMPLETE.format(statement="Ben lives in ____.")
     said = {
         ANN.question: "Sure!\nWhich city is Ann's home?\nWhere is Ann?",
         BEN.question: "Is Rome the home of Ben?",
@@ -53,12 +57,17 @@ def test_a_question_counts_that_the_target_wrote_and_answers(monkeypatch):
         eve.question: eve.question,
         "Which city is Ann's home?": "It is Oslo.",
         "Which city is Dan's home?": "Paris",
+        gap: "Rome",
     }
+    plain = {ANN.question: "Oslo", BEN.question: "Ben lives in Rome.", dan.question: "Lima", eve.question: "Kyiv."}
 
     def replies(target, prompts, max_new_tokens):
-        asked = [next((i.question for i in items if f'"{i.question}"' in text), text) for text in prompts]
-        return [SimpleNamespace(ids=said[text]) for text in asked]
+        replies = []
+        for text in prompts:
+            told = next((said[i.question] for i in items if f'"{i.question}"' in text), None)
+            replies.append(SimpleNamespace(ids=told or plain.get(text) or said[text]))
+        return replies
 
     monkeypatch.setattr(indirect, "replies_to", replies)
     target = SimpleNamespace(prompter=SimpleNamespace(prompt=str, decode=str))
-    assert written_questions(target, items, 64) == {0: "Which city is Ann's home?"}
+    assert written_questions(target, items, 64) == {0: "Which city is Ann's home?", 1: gap}

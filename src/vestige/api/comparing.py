@@ -19,7 +19,8 @@ def compare(
     """Compare models on the same questions by their logs or tables of scores. No control is needed.
 
     Args:
-        first: A log, a folder of logs of one model, or a table of scores. The other models are compared with it.
+        first: A log, a folder of logs of one model, a table of scores, or the folder of an audit. The other models are
+            compared with it.
         others: The logs or tables of the other models. They may be left out if the first is a table of several models.
         clusters: By question id or question text, the document or group of the question.
         difference: The function returns the number of questions that this difference needs. The observed one by
@@ -40,8 +41,9 @@ def compare(
 
     paths = [Path(path) for path in (first, *others)]
     names = short_names(paths)
-    scores = compare_models(dict(zip(names, paths, strict=True)), clusters=clusters, difference=difference, seed=seed)
-    return Comparison(scores)
+    models = dict(zip(names, paths, strict=True))
+    compared = compare_models(models, clusters=clusters, difference=difference, seed=seed)
+    return Comparison(compared.rows, compared.questions, tuple(map(str, paths)))
 
 
 def short_names(paths: Sequence[Path]) -> list[str]:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from vestige.artifacts.holes import HoleTable
     from vestige.artifacts.records import ItemScores, KeptPrompt, Summary
     from vestige.attacks.planning import Attack as PlannedAttackItems
-    from vestige.auditing.compare import ComparedScore
+    from vestige.auditing.compare import ComparedQuestion, ComparedScore
     from vestige.auditing.request import AuditRequest
     from vestige.probes.holes import ProbeForecast
 
@@ -351,6 +351,16 @@ class Comparison(Rows):
     """Models compared with the first on the same questions: a row for each model, task and score."""
 
     scores: "tuple[ComparedScore, ...]"
+    questions: "tuple[ComparedQuestion, ...]" = ()
+    paths: tuple[str, ...] = ()
+
+    @property
+    def page(self) -> str:
+        """One HTML page that works offline: the differences, a curve for each score, and every question."""
+        from vestige.auditing.compare import HEADS, cells_of
+        from vestige.report.compared import render_comparison
+
+        return render_comparison(self.scores, self.questions, HEADS, [cells_of(s) for s in self.scores], self.paths)
 
     @property
     def rows(self) -> list[dict[str, Any]]:

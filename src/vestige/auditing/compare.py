@@ -6,13 +6,14 @@ logs (`auditing.questions`). Each model is compared with the first. Holm's corre
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 import numpy as np
 
-from vestige.artifacts.scores import Measurement
+from vestige.artifacts.layout import AuditFolder, RunFolder
+from vestige.artifacts.scores import Measurement, Question, Source, read_table
 from vestige.auditing.logs import files_of
 from vestige.auditing.questions import Questions
 from vestige.auditing.table import QuestionScore, read_scores
@@ -63,7 +64,35 @@ class ComparedScore:
     finding: Finding
 
 
+@dataclass(frozen=True)
+class ComparedQuestion:
+    """One question, with the score and the reply of each model by the model's name. Logs may hold no replies."""
+
+    task: str
+    score: str
+    question: str
+    scores: Mapping[str, float]
+    replies: Mapping[str, str]
+
+
+class ComparedModels(NamedTuple):
+    """The differences, and the questions below them."""
+
+    rows: tuple[ComparedScore, ...]
+    questions: tuple[ComparedQuestion, ...]
+
+
 Values = dict[_Score, dict[str, float]]
+
+
+@dataclass
+class _Known:
+    """The questions of all logs: texts and clusters by item, replies by model and item."""
+
+    groups: dict[str, str]
+    registry: dict[str, Questions] = field(default_factory=dict)
+    texts: dict[str, str] = field(default_factory=dict)
+    replies: dict[str, dict[str, str]] = field(default_factory=dict)
 
 
 def compare(
@@ -72,18 +101,18 @@ def compare(
     clusters: Mapping[str, str] | None = None,
     difference: float | None = None,
     seed: int = 0,
-) -> tuple[ComparedScore, ...]:
+) -> ComparedModels:
     """Compare models question by question.
 
     Args:
-        models: Logs, folders of logs or tables of scores, by the name to show. A table with several models adds each
-            model under its own name. The first model is the one that the others are compared with.
+        models: Logs, folders of logs, tables of scores or folders of audits, by the name to show. A table with several
+            models adds each of them under its own name. The first model is the one that the others are compared with.
         clusters: By question id or question text, the document or group of the question.
         difference: The difference for which `needed` is computed. The observed one by default.
         seed: Seed of the resamples.
 
     Returns:
-        One row for each further model, task and score.
+        One row for each further model, task and score, and the questions with each model's score and reply.
 
     Raises:
         InputError: There are fewer than two models, or two have no question in common.
@@ -91,12 +120,10 @@ def compare(
     Example:
         `compare({"base": Path("base/samples_arc.jsonl"), "mine": Path("mine/samples_arc.jsonl")})`
     """
-    registry: dict[str, Questions] = {}
-    texts: dict[str, str] = {}
+    known = _Known(dict(clusters or {}))
     scores: dict[str, Values] = {}
-    groups = dict(clusters or {})
     for name, path in models.items():
-        for own_name, values in _read(name, path, registry, texts, groups):
+        for own_name, values in _read(name, path, known):
             if own_name in scores:
                 raise InputError(f"two models are called {one_line(own_name, width=60)}. Give each a name of its own.")
             scores[own_name] = values
@@ -113,10 +140,33 @@ def compare(
                 "score of the same task in common."
             )
         for score in common:
-            row = _compared(first, name, score, of_first[score], values[score], (texts, groups), difference, seed)
+            row = _compared(first, name, score, of_first[score], values[score], known, difference, seed)
             rows.append(row)
     adjusted = holm([row.p_value for row in rows])
-    return tuple(replace(row, p_holm=p, finding=_finding(row, p)) for row, p in zip(rows, adjusted, strict=True))
+    found = tuple(replace(row, p_holm=p, finding=_finding(row, p)) for row, p in zip(rows, adjusted, strict=True))
+    return ComparedModels(found, tuple(_questions(scores, known)))
+
+
+def _questions(scores: Mapping[str, Values], known: _Known) -> Iterator[ComparedQuestion]:
+    """Every question of the first model that another one has too, those first whose scores differ most."""
+    (first, of_first), *others = scores.items()
+    for score, values in of_first.items():
+        lines = []
+        for item, value in values.items():
+            by_model = {first: value}
+            for name, theirs in others:
+                if item in theirs.get(score, {}):
+                    by_model[name] = theirs[score][item]
+            replies = {name: known.replies[name][item] for name in by_model if item in known.replies.get(name, {})}
+            text = known.texts.get(item) or item
+            if len(by_model) > 1:
+                lines.append(ComparedQuestion(score.task, score.measurement.name, text, by_model, replies))
+        yield from sorted(lines, key=_spread, reverse=True)
+
+
+def _spread(question: ComparedQuestion) -> float:
+    values = [value for value in question.scores.values() if not math.isnan(value)]
+    return max(values) - min(values) if values else 0.0
 
 
 def _listed(values: Values) -> str:
@@ -124,33 +174,39 @@ def _listed(values: Values) -> str:
     return one_line(", ".join(names), width=200)
 
 
-def _read(
-    name: str, path: Path, registry: dict[str, Questions], texts: dict[str, str], groups: dict[str, str]
-) -> Iterator[tuple[str, Values]]:
+def _read(name: str, path: Path, known: _Known) -> Iterator[tuple[str, Values]]:
     """The scores of the models in a file or folder, by task and measurement and by question."""
     if not path.exists():
         raise InputError(f"{path}: there is no such log or table. Check the path.")
     if path.is_file() and not reader_of(path):
-        yield from _of_table(read_scores(path), name, groups)
+        yield from _of_table(read_scores(path), name, known.groups)
+        return
+    audits = RunFolder(path).audits() if path.is_dir() else []
+    for audit in audits:
+        yield from _of_audit(audit, name, known)
+    if audits:
         return
     values: Values = {}
     for file in files_of(path):
         log = read_log(file)
         own: dict[str, dict[Items, Items]] = {}
-        for part in log.parts:
+        # A score without texts takes those of another score of its log, which are read before it.
+        for part in sorted(log.parts, key=lambda part: not part.prompts):
             task = part.task or part.split
-            questions = registry.setdefault(task, Questions(task))
+            questions = known.registry.setdefault(task, Questions(task))
             items = _items(part, questions, own.setdefault(task, {}), file)
             score = _Score(task, part.measurement)
-            known = values.setdefault(score, {})
+            by_item = values.setdefault(score, {})
             for item, value in zip(items, part.scores.tolist(), strict=True):
-                if item in known:
+                if item in by_item:
                     raise InputError(f"{file}: {part.name} on {one_line(task)} has two scores of one question.")
-                known[item] = value
+                by_item[item] = value
             for place, item in enumerate(items):
-                texts[item] = part.questions[place] if part.questions else ""
-                if part.ids and part.ids[place] in groups:
-                    groups.setdefault(item, groups[part.ids[place]])
+                known.texts[item] = part.questions[place] if part.questions else ""
+                if part.replies:
+                    known.replies.setdefault(name, {})[item] = part.replies[place]
+                if part.ids and part.ids[place] in known.groups:
+                    known.groups.setdefault(item, known.groups[part.ids[place]])
     yield name, values
 
 
@@ -165,6 +221,26 @@ def _items(part: LogPart, questions: Questions, own: dict[Items, Items], file: P
     if items is None:
         raise InputError(f"{file}: {part.name} has no text or id by which its questions can be matched.")
     return items
+
+
+def _of_audit(audit: AuditFolder, name: str, known: _Known) -> Iterator[tuple[str, Values]]:
+    """The target and the unlearned models of an audit as they stand, by split and format."""
+    if not audit.scores.is_file():
+        raise InputError(f"{audit.path} has no score table. Judge the run again with `vestige audit --rejudge`.")
+    table = read_table(audit.scores)
+    for role in ("target", "unlearned"):
+        for model in (model for model, own in table.roles.items() if own == role):
+            source = Source(model)
+            values: Values = {}
+            for key, scores in table.values.get(source, {}).items():
+                for item, value in scores.items():
+                    question = table.questions.get(item, Question())
+                    values.setdefault(_Score(question.split, table.measurements[key]), {})[item] = value
+                    known.groups.setdefault(item, question.group or f"question {item}")
+            for item, text in table.texts.get(source, {}).items():
+                known.texts.setdefault(item, text.question)
+                known.replies.setdefault(f"{name}: {model}", {})[item] = text.reply
+            yield f"{name}: {model}", values
 
 
 def _of_table(rows: Sequence[QuestionScore], name: str, groups: dict[str, str]) -> Iterator[tuple[str, Values]]:
@@ -192,11 +268,11 @@ def _compared(
     score: _Score,
     of_first: Mapping[str, float],
     of_model: Mapping[str, float],
-    about: tuple[Mapping[str, str], Mapping[str, str]],
+    about: _Known,
     difference: float | None,
     seed: int,
 ) -> ComparedScore:
-    texts, groups = about
+    texts, groups = about.texts, about.groups
     items = list(dict.fromkeys([*of_first, *of_model]))
     a: ByQuestion = np.array([of_first.get(item, np.nan) for item in items])
     b: ByQuestion = np.array([of_model.get(item, np.nan) for item in items])
@@ -257,31 +333,38 @@ def _finding(row: ComparedScore, p_holm: float) -> Finding:
     return row.finding
 
 
+HEADS = ("task", "score", "model", "difference", "95 % interval", "p (Holm)", "questions", "needed", "finding")
+"""The columns of the comparison, in Markdown and on the page."""
+
+
+def cells_of(row: ComparedScore) -> tuple[str, ...]:
+    """One row of the comparison as texts, by `HEADS`. Names are as the logs have them."""
+    missing = f" ({row.n_missing} missing)" if row.n_missing else ""
+    return (
+        row.task,
+        row.score,
+        f"{row.model} against {row.first}",
+        f"{row.difference:+.3f}",
+        f"[{row.low:+.3f}, {row.high:+.3f}]",
+        f"{row.p_holm:.3g}",
+        f"{row.n}{missing}",
+        "" if row.needed is None else f"{row.needed:,}",
+        row.finding,
+    )
+
+
 def markdown(rows: Sequence[ComparedScore]) -> str:
     """The comparison as a Markdown table, for a pull request."""
-    head = "| task | score | model | difference | 95 % interval | p (Holm) | questions | needed | finding |"
-    lines = [head, "| --- | --- | --- | --- | --- | --- | --- | --- | --- |"]
+    lines = [f"| {' | '.join(HEADS)} |", "| --- | --- | --- | --- | --- | --- | --- | --- | --- |"]
     for row in rows:
-        missing = f" ({row.n_missing} missing)" if row.n_missing else ""
-        needed = "" if row.needed is None else f"{row.needed:,}"
-        cells = [
-            _cell(row.task),
-            _cell(row.score),
-            f"{_cell(row.model)} against {_cell(row.first)}",
-            f"{row.difference:+.3f}",
-            f"[{row.low:+.3f}, {row.high:+.3f}]",
-            f"{row.p_holm:.3g}",
-            f"{row.n}{missing}",
-            needed,
-            row.finding,
-        ]
-        lines.append(f"| {' | '.join(cells)} |")
+        names, numbers = cells_of(row)[:3], cells_of(row)[3:]
+        lines.append(f"| {' | '.join([*map(_cell, names), *numbers])} |")
     return "\n".join(lines) + "\n"
 
 
 def _cell(text: str) -> str:
     """A text of a log inside a Markdown table, where a bar, a tag or a backtick would act."""
-    plain = one_line(text, width=60)
+    plain = one_line(text, width=140)
     for sign in "\\|<>`[]*_":
         plain = plain.replace(sign, f"\\{sign}")
     return plain

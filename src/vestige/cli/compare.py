@@ -30,10 +30,10 @@ def compare_command(
     significantly, but questions that a log lacks could change a finding.
 
     Args:
-        logs: Logs, folders of logs or tables of scores. The first is the one to compare with.
+        logs: Logs, folders of logs, tables of scores or folders of audits. The first is the one to compare with.
         clusters: A CSV file with the columns item (id or text of a question) and cluster.
         difference: Give the number of questions that this difference needs.
-        output: Also write the Markdown table to this file.
+        output: Also write the comparison to this file: a page if its name ends in .html, else a Markdown table.
         seed: Seed of the resamples.
     """
     from vestige.api import compare
@@ -43,7 +43,7 @@ def compare_command(
         raise InputError(f"--difference {difference:g} is below 0. Give the size of the difference.")
     compared = compare(*logs, clusters=_clusters(clusters), difference=difference, seed=seed)
     if output is not None:
-        write_text(output, compared.markdown)
+        write_text(output, compared.page if output.suffix == ".html" else compared.markdown)
     if as_json:
         print_json({"rows": compared.rows})
     else:

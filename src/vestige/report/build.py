@@ -46,7 +46,7 @@ from vestige.report.holes import (
     is_probe,
     read_probe,
 )
-from vestige.report.page import page_file, page_headline, page_title, render, render_bundle, render_holes
+from vestige.report.page import page_file, page_headline, page_title, render, render_holes, render_static
 from vestige.report.sealing import Redactor, check_timestamp, redaction_key, without_texts
 from vestige.report.tables import write_hole_tables, write_tables
 from vestige.report.words import (
@@ -201,7 +201,7 @@ def build_bundle(
             "people": people,
         }
         # Before the manifest, which has the digest of each file that lies here by then.
-        write_text(partial / PAGE, render_bundle(variables))
+        write_text(partial / PAGE, render_static("bundle.html.j2", (), variables))
         write_json(partial / MANIFEST, _manifest(folder, contents, partial) | people)
         if redactor is not None:
             redactor.refuse_left(partial)

@@ -71,9 +71,9 @@ def render_holes(probe: Probe) -> str:
     return _whole("holes_page.html.j2", _HOLE_SCRIPTS, {"probes": [holes_payload(probe)]}, variables)
 
 
-def render_bundle(variables: Mapping[str, Any]) -> str:
-    """The page of an evidence bundle as text."""
-    return _whole("bundle.html.j2", (), {}, variables)
+def render_static(template: str, scripts: Sequence[str], variables: Mapping[str, Any]) -> str:
+    """A page that carries no data for its scripts, as text."""
+    return _whole(template, scripts, {}, variables)
 
 
 def _whole(template: str, scripts: Sequence[str], data: Any, variables: Mapping[str, Any]) -> str:
