@@ -888,8 +888,10 @@ def _answers(run: RunFolder, plan: AuditPlan) -> tuple[AuditPlan, ScoreTable]:
     return read_answers(run, plan, formats)
 
 
-def judge_plan(run: RunFolder, folder: AuditFolder, plan: AuditPlan, *, anew: bool = False) -> AuditOutcome:
-    """Judge the score table of a plan. Write the outcome, and the verdicts of all audits of the run.
+def judge_plan(
+    run: RunFolder, folder: AuditFolder, plan: AuditPlan, table: ScoreTable | None = None, *, anew: bool = False
+) -> AuditOutcome:
+    """Judge the score table of a plan, which is read where it is not given. Write the outcome and all verdicts.
 
     Unless it is to be judged `anew`, the outcome of the same plan, scores and code is read where it is there.
     """
@@ -900,7 +902,9 @@ def judge_plan(run: RunFolder, folder: AuditFolder, plan: AuditPlan, *, anew: bo
             outcome = read_outcome(folder)
             write_verdicts(run)
             return outcome
-    outcome = _outcome(plan, read_table_of(run, plan))
+    if table is None:
+        table = read_table_of(run, plan)
+    outcome = _outcome(plan, table)
     outcome = replace(outcome, facts=with_replies(run, plan, outcome.facts))
     outcome = _compare_with_first_judgement(folder, plan, outcome)
     write_outcome(folder, outcome)

@@ -251,8 +251,14 @@ def score_table(rows: Iterable[QuestionScore]) -> ScoreTable:
     said: _Said = {}
     columns: dict[tuple[str, str, str], _Column] = {}
     by_name: dict[str, _Column] = {}
+    checked: set[tuple[str, ...]] = set()
     for row in rows:
-        _check(said, row)
+        # Of the rows of one column only what they say of their questions differs, and that is the same in all columns.
+        of_column = row.model, row.role, row.format, row.unit, row.direction, row.question_type, row.ratio
+        of_question = row.item, row.split, row.fact, row.group, row.question
+        if of_column not in checked or of_question not in checked:
+            _check(said, row)
+            checked |= {of_column, of_question}
         name = _name(row)
         columns.setdefault((row.model, row.attack, name), []).append(row)
         by_name.setdefault(name, []).append(row)
@@ -430,7 +436,7 @@ def judge_table(
             plan = replace(plan, evidence_level="predicted", predicted=dict(predicted.errors))
         write_text(run.settings, to_toml({"command": COMMAND, "scores": one_line(source, width=500)}))
         plan = write_scores(run, plan, table)
-        return judge_plan(run, run.audit(forget), plan)
+        return judge_plan(run, run.audit(forget), plan, table)
 
 
 def judge_scores(table: ScoreTable, margins: Mapping[str, Any] | None = None) -> AuditOutcome:

@@ -148,26 +148,31 @@ class Sample:
     def weights(self) -> Iterator[Float[np.ndarray, "r K"]]:
         """Draws from the simplex over the items and one more, which comes first and counts `unseen`."""
         if self.resamples * (self.n + 1) <= _KEPT:
-            yield self._kept
+            yield _kept(self.seed, self.n, self.unseen, self.resamples)
         else:
-            yield from self._drawn(max(1, _KEPT // (self.n + 1)))
-
-    @cached_property
-    def _kept(self) -> Float[np.ndarray, "R K"]:
-        return next(self._drawn(self.resamples))
-
-    def _drawn(self, at_once: int) -> Iterator[Float[np.ndarray, "r K"]]:
-        rng = generator(self.seed, "shared resamples")
-        for start in range(0, self.resamples, at_once):
-            weights = rng.standard_exponential((min(at_once, self.resamples - start), self.n + 1))
-            # From an exponential to a gamma weight at the same quantile: the other weights stay what they were.
-            weights[:, 0] = gammaincinv(self.unseen, -np.expm1(-weights[:, 0]))
-            weights /= weights.sum(axis=1, keepdims=True)
-            yield weights
+            yield from _drawn(self.seed, self.n, self.unseen, self.resamples, max(1, _KEPT // (self.n + 1)))
 
     def noise(self, name: str, df: float) -> ByResample:
         """Student's t with `df` degrees of freedom, one draw a resample."""
         return _noise(self.seed, name, df, self.resamples)
+
+
+# All models that were asked the same number of questions share their weights: splits, and rarely others.
+@lru_cache(maxsize=8)
+def _kept(seed: int, n: int, unseen: float, resamples: int) -> Float[np.ndarray, "R K"]:
+    weights = next(_drawn(seed, n, unseen, resamples, resamples))
+    weights.flags.writeable = False
+    return weights
+
+
+def _drawn(seed: int, n: int, unseen: float, resamples: int, at_once: int) -> Iterator[Float[np.ndarray, "r K"]]:
+    rng = generator(seed, "shared resamples")
+    for start in range(0, resamples, at_once):
+        weights = rng.standard_exponential((min(at_once, resamples - start), n + 1))
+        # From an exponential to a gamma weight at the same quantile: the other weights stay what they were.
+        weights[:, 0] = gammaincinv(unseen, -np.expm1(-weights[:, 0]))
+        weights /= weights.sum(axis=1, keepdims=True)
+        yield weights
 
 
 @lru_cache(maxsize=256)
