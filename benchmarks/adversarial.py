@@ -12,7 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from vestige.artifacts.verdicts import WORDS
-from vestige.auditing.table import QuestionScore, judge_scores, score_table
+from vestige.auditing.ground import Case
+from vestige.auditing.judge import judge
+from vestige.auditing.table import QuestionScore, plan_of, score_table
 from vestige.core.errors import InputError
 from vestige.core.seeds import generator
 
@@ -237,7 +239,8 @@ def cases() -> Iterator[tuple[str, Callable[[np.random.Generator], Rows]]]:
 def verdict(rows: Rows) -> str:
     """What is said of "not expressed"; `refused` where the table is."""
     try:
-        outcome = judge_scores(score_table(rows))
+        table = score_table(rows)
+        outcome = judge(Case(plan_of(table, forget="the forget set"), table))
     except InputError:
         return "refused"
     (line,) = [v for v in outcome.verdicts if (v.subject, v.claim) == ("sub", "not expressed")]

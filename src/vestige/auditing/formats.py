@@ -174,8 +174,8 @@ class TestedFormats(NamedTuple):
     """
 
     reads: tuple[FormatRead, ...]
-    bits: Scale | None
     untested: Sentences
+    bits: tuple[Scale, ...] = ()
     picks: tuple[Scale, ...] = ()
 
     @property
@@ -198,7 +198,7 @@ class TestedFormats(NamedTuple):
     @property
     def judged(self) -> tuple[Scale, ...]:
         """Those that are admitted, and after them bits."""
-        return self.scales if self.bits is None else (*self.scales, self.bits)
+        return (*self.scales, *self.bits)
 
     @property
     def not_admitted(self) -> Sentences:
@@ -231,7 +231,7 @@ def read_formats(ground: Ground) -> TestedFormats:
         untested.append(f"Formats that were not asked: {', '.join(absent)}.")
     admitted_scales = [read.scale for read in reads if read.line.admitted]
     forced = any(scale.form.forced for scale in admitted_scales)
-    bits = _bits(ground, untested) if forced else None
+    bits = _bits(ground, untested) if forced else ()
     picks = filter(None, map(_picks, admitted_scales))
     return TestedFormats(reads=tuple(reads), bits=bits, untested=tuple(untested), picks=tuple(picks))
 
@@ -266,7 +266,7 @@ def read_stored(ground: Ground) -> TestedFormats:
         reads.append(FormatRead(scale, line))
     if not reads and not untested and any(e.eval == "inside" for e in ground.plan.evaluations):
         untested.append("The blocks of the target could not be read, so nothing is said of what they hold.")
-    return TestedFormats(tuple(reads), None, tuple(untested))
+    return TestedFormats(tuple(reads), tuple(untested))
 
 
 def of_another_start(ground: Ground, name: str, form: Format) -> bool:
@@ -433,22 +433,23 @@ def _picks(scale: Scale) -> Scale | None:
     return picks if picks.is_clear else None
 
 
-def _bits(ground: Ground, untested: list[str]) -> Scale | None:
+def _bits(ground: Ground, untested: list[str]) -> tuple[Scale, ...]:
     """Forced answers in bits. One item has no spread, so no interval."""
     plan, key = ground.plan, ground.scores.bits
     retrained = tuple(name for name in plan.retrained if ground.has(name, key))
     if not retrained or not ground.has(plan.target, key):
         untested.append("Nothing is said in bits, which were not read on the target and a retrained model.")
-        return None
+        return ()
     items = _common(ground, key, retrained, untested, BITS)
     if len(items) < 2:
         count = f"{len(items)} judged item{'' if len(items) == 1 else 's'} asked of all"
         untested.append(f"Nothing is said in bits: there is {count}, and an interval needs two.")
-        return None
+        return ()
     rows = ground.scores.rows([plan.target, *retrained], key, items)
     prior = clustered(ground, ground.prior("bits"), rows[0], rows[1:], items, width=None)
     controls = Controls("bits", rows[0], rows[1:], ground.sample(items), prior, "bits")
-    return _judgeable(Scale(ground, Format(BITS, key, question_type="forced answer"), key, items, retrained, controls))
+    form = Format(BITS, key, question_type="forced answer")
+    return (_judgeable(Scale(ground, form, key, items, retrained, controls)),)
 
 
 def reached(
@@ -563,16 +564,20 @@ class Expressed(NamedTuple):
     `picks` are its leaks by the option picked, where the format is judged by the probability of the right one.
     """
 
-    leaks: dict[str, Evidence]
+    evidence: dict[str, Evidence]
     excess: dict[str, Draws]
-    bits: Evidence | None
     not_asked: Names
     picks: dict[str, Evidence]
 
     @property
-    def bits_evidence(self) -> list[Evidence]:
-        """The excess in bits. None where bits were not read."""
-        return [] if self.bits is None else [self.bits]
+    def leaks(self) -> dict[str, Evidence]:
+        """The leakage by format."""
+        return {name: evidence for name, evidence in self.evidence.items() if evidence.unit != "bits"}
+
+    @property
+    def bits(self) -> list[Evidence]:
+        """The excess in bits. Empty where bits were not read."""
+        return [evidence for evidence in self.evidence.values() if evidence.unit == "bits"]
 
 
 class Matrix(NamedTuple):
@@ -636,25 +641,22 @@ def _never(ground: Ground, tested: TestedFormats) -> tuple[WorstLine, ...]:
 
 def expressed_in(ground: Ground, tested: TestedFormats, subject: str) -> Expressed:
     """Return one subject's knowledge in the admitted formats."""
-    leaks: dict[str, Evidence] = {}
+    evidence: dict[str, Evidence] = {}
     beyond: dict[str, Draws] = {}
     not_asked: list[str] = []
-    bits: Evidence | None = None
     for scale in tested.judged:
         if not ground.has(subject, scale.key):
             not_asked.append(scale.name)
-        elif scale.unit == "bits":
-            bits = scale.evidence(subject)
-        else:
-            leaks[scale.name] = scale.evidence(subject)
-            if scale.unit == "leakage":
-                beyond[scale.name] = excess(scale.scores(subject), scale.controls)
+            continue
+        evidence[scale.name] = scale.evidence(subject)
+        if scale.unit == "leakage":
+            beyond[scale.name] = excess(scale.scores(subject), scale.controls)
     picks = {
         scale.name: scale.evidence(subject)
         for scale in tested.picks
         if ground.scores.common([subject], scale.key, scale.items) == scale.items
     }
-    return Expressed(leaks, beyond, bits, tuple(not_asked), picks)
+    return Expressed(evidence, beyond, tuple(not_asked), picks)
 
 
 def _cells(ground: Ground, tested: TestedFormats, expressed: Mapping[str, Expressed]) -> list[MatrixCell]:
@@ -677,11 +679,12 @@ def _cells(ground: Ground, tested: TestedFormats, expressed: Mapping[str, Expres
                 draws = expressed[subject].leaks[scale.name].draws
                 leaked = draws.estimate(scale.unit, scale.unit)
                 band = draws.estimate(scale.unit, scale.unit, bands[subject][scale.name])
-            shares, bits = expressed[subject].excess.get(scale.name), expressed[subject].bits
+            shares = expressed[subject].excess.get(scale.name)
             # Over-forgetting, in shares, and for forced answers in bits as well.
             below = shares is not None and over_forgotten(shares, ground.thresholds.delta)
-            if scale.form.forced and bits is not None:
-                below = below or over_forgotten(bits.draws, ground.thresholds.delta_bits)
+            if scale.form.forced:
+                limit = ground.thresholds.delta_bits
+                below = below or any(over_forgotten(bits.draws, limit) for bits in expressed[subject].bits)
             cells[subject].append(MatrixCell(subject, scale.name, level, leaked, band, below))
     return [cell for of_subject in cells.values() for cell in of_subject]
 

@@ -67,7 +67,7 @@ def by_group(ground: Ground, parts: Mapping[str, ScaleByGroup], expressed: Expre
     That no group fails it is no evidence that it holds.
     """
     groups = groups_of(ground.plan, ground.judged)
-    whole = [*expressed.leaks.values(), *expressed.bits_evidence]
+    whole = [*expressed.evidence.values()]
     if not groups or not whole:
         return ClaimEvidence()
     quantities: list[tuple[str, Evidence, float | None]] = []
@@ -116,11 +116,10 @@ def in_one_group(ground: Ground, tested: TestedFormats, expressed: Expressed, su
     groups, n_controls = groups_of(ground.plan, ground.judged), len(ground.plan.retrained)
     if not groups or not 0 < n_controls < ALONE_CONTROLS:
         return ""
-    quantities = [(scale, expressed.leaks.get(scale.name)) for scale in tested.scales]
-    quantities += [(scale, expressed.picks.get(scale.name)) for scale in tested.picks]
-    quantities += [(tested.bits, expressed.bits)] if tested.bits is not None else []
+    by_name = expressed.evidence | expressed.picks
     most = ""
-    for scale, evidence in quantities:
+    for scale in (*tested.scales, *tested.picks, *tested.bits):
+        evidence = by_name.get(scale.name)
         margin = ground.thresholds.margins(scale.unit).narrow
         if evidence is None or evidence.draws.ends[0] <= margin:
             continue

@@ -29,8 +29,6 @@ from vestige.artifacts.scores import (
     Split,
     Texts,
 )
-from vestige.auditing.ground import Case
-from vestige.auditing.judge import judge
 from vestige.auditing.predicted import PredictedControls
 from vestige.auditing.run import judge_plan, write_scores
 from vestige.auditing.settings import AuditSettings
@@ -437,12 +435,6 @@ def judge_table(
         write_text(run.settings, to_toml({"command": COMMAND, "scores": one_line(source, width=500)}))
         plan = write_scores(run, plan, table)
         return judge_plan(run, run.audit(forget), plan, table)
-
-
-def judge_scores(table: ScoreTable, margins: Mapping[str, Any] | None = None) -> AuditOutcome:
-    """The outcome of a score table, at these margins (`Thresholds` by name). Nothing is read or written as well."""
-    plan = plan_of(table, forget="the forget set", margins=margins)
-    return judge(Case(plan, table))
 
 
 def plan_of(

@@ -20,5 +20,5 @@ def evidence(about: SubjectEvidence) -> ClaimEvidence:
         gaps.append("answers could not be compared: it was asked in no admitted format")
     if placements and not membership.admitted:
         gaps.append(f"no membership score tells the target itself from models that never knew: {membership.blind[0]}")
-    parts = ground.verdicts(stays_within, [*placements, *excess, *about.expressed.bits_evidence])
+    parts = ground.verdicts(stays_within, [*placements, *excess, *about.expressed.bits])
     return ClaimEvidence(parts, (*tested.not_admitted, *membership.blind), tuple(gaps))

@@ -19,7 +19,7 @@ def evidence(about: SubjectEvidence) -> ClaimEvidence:
     singles = single_facts(ground, subject, about.scales, ())
     grouped = by_group(ground, about.groups, expressed, subject)
     picks = [e._replace(metric="leakage", unit="leakage", fails_only=True) for e in expressed.picks.values()]
-    parts = ground.verdicts(stays_below, [*expressed.leaks.values(), *picks, *expressed.bits_evidence])
+    parts = ground.verdicts(stays_below, [*expressed.leaks.values(), *picks, *expressed.bits])
     parts, one_group = unless_one_group(ground, subject, tested, expressed, parts)
     left_out = (*_like_target(about), *tested.not_admitted)
     gaps = (*one_group, *not_asked(about), *_in_no_format(about))
