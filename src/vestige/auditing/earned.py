@@ -21,6 +21,7 @@ from vestige.core.estimates import Estimate
 from vestige.core.items import Luck
 from vestige.core.text import Sentences
 from vestige.metrics.intervals import ByItem
+from vestige.metrics.planning import more_than_guesses
 from vestige.metrics.trainings import Near, OneTraining, near, near_hits, together
 
 NEAR, NEAR_CONTROL = 0.1, 0.01
@@ -217,13 +218,10 @@ def _stated(ground: Ground, form: Format) -> str:
         lots.setdefault(luck.answer, []).append(number)
     # One guess answers all facts of a lot, so that these count as one.
     hits, expected = sum(bool(most[lot].any()) for lot in lots.values()), sum(chance.tolist())
-    counts = np.ones(1)
-    for lot in lots.values():
-        hit = min(1.0, sum(chance[lot].tolist()))
-        counts = np.convolve(counts, [1 - hit, hit])
+    lucky = np.array([min(1.0, sum(chance[lot].tolist())) for lot in lots.values()])
     n, of = int(most.sum()), int(knows.sum())
     # The chance of so many hits or more, each with its own chance and by itself.
-    p = float(min(1.0, counts[hits:].sum()))
+    p = more_than_guesses(hits, lucky)
     if hits < _LEAST_STATED or p > _TAUGHT or n - expected <= ground.thresholds.delta * of:
         return ""
     return (

@@ -607,12 +607,11 @@ def worst_case(draws: Sequence[Draws]) -> tuple[float, Interval]:
     values = np.array([quantity.value for quantity in draws])
     ends = np.array([quantity.ends for quantity in draws])
     arms = values - ends[:, 0]
-    steady = arms <= 0
-    greatest = _greatest_error(draws, np.where(steady, 1.0, arms))
+    greatest = _greatest_error(draws, np.where(arms > 0, arms, 1.0))
     middle, far = np.quantile(greatest, [0.5, 1 - _TAIL])
     # No resample makes the band narrower than one quantity's own arm.
-    low = float((values - np.where(steady, 0.0, max(1.0, float(far)) * arms)).max())
-    value = float((values - np.where(steady, 0.0, max(0.0, float(middle)) * arms)).max())
+    low = float((values - max(1.0, float(far)) * arms).max())
+    value = float((values - max(0.0, float(middle)) * arms).max())
     high = float(ends[:, 1].max())
     method = f"greatest of {len(draws)}, simultaneous band" if len(draws) > 1 else draws[0].method
     return value, Interval(low, high, method)

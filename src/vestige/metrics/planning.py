@@ -439,12 +439,12 @@ def fewer_than_guesses(hits: ByItem, chances: ByItem) -> float:
         >>> fewer_than_guesses(np.zeros(2), np.full(2, 0.5))
         0.25
     """
-    outcomes = np.array([[0, 1]] * len(chances)).T
-    return _at_most(int(hits.sum()), outcomes, np.stack([1 - chances, chances]))
+    # No fewer wrong than so many.
+    return more_than_guesses(len(hits) - int(hits.sum()), 1 - chances)
 
 
 def more_than_guesses(n: int, chances: ByItem) -> float:
-    """The chance that guessing is right on `n` facts or more, each with its own chance; exact.
+    """The chance that guessing is right on `n` facts or more, each with its own chance. Exact.
 
     Example:
         >>> more_than_guesses(2, np.full(2, 0.5))
