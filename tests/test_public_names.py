@@ -53,14 +53,14 @@ def test_every_public_function_documents_its_arguments_result_errors_and_an_exam
         assert before, function.__name__
         assert len(sections) == 4, function.__name__
         documented = re.findall(r"^    \*{0,2}(\w+):", sections[0], flags=re.MULTILINE)
-        assert sorted(documented) == sorted(inspect.signature(function).parameters), function.__name__
+        assert documented == list(inspect.signature(function).parameters), function.__name__
 
 
 def test_a_misspelt_argument_is_refused_with_a_hint_in_words_of_python() -> None:
     given = {"data": "d", "forget": "f", "output_dir": "o"}
-    with pytest.raises(ValueError, match="unlearn has no argument 'methd'; did you mean 'method'"):
+    with pytest.raises(ValueError, match=r"unlearn has no argument 'methd'\. Did you mean 'method'"):
         vestige.unlearn("m", methd="ga", **given)
-    with pytest.raises(vestige.InputError, match="unknown key 'lr'; did you mean 'learning_rate'"):
+    with pytest.raises(vestige.InputError, match=r"unknown key 'lr'\. Did you mean 'learning_rate'"):
         vestige.Training(lr=1e-4)
     with pytest.raises(ValueError, match="relearn_epochs = 'two': must be a whole number"):
         vestige.AuditSettings(relearn_epochs="two")

@@ -1,9 +1,10 @@
 """Measures the prose of the documentation against the rules in CONTRIBUTING.md (Plain English).
 
-`python tools/prose_lint.py` prints the hits per 1,000 words of each page. With `--check` it ends with 1 if a page
-exceeds the goals.
+`python tools/prose_lint.py` prints the hits per 1,000 words of each page, of the docstrings in src/ and of the messages
+of `InputError`. With `--check` it ends with 1 if one exceeds the goals.
 """
 
+import ast
 import re
 import sys
 from pathlib import Path
@@ -75,6 +76,21 @@ def pages() -> list[str]:
     return [name for name in names if name not in GENERATED]
 
 
+def source_texts() -> dict[str, str]:
+    """Return the docstrings in src/, and the messages of `InputError`, each joined to one text."""
+    docstrings = []
+    messages = []
+    for path in sorted((ROOT / "src").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Module):
+                docstrings.append(ast.get_docstring(node) or "")
+            elif isinstance(node, ast.Call) and node.args and getattr(node.func, "id", "") == "InputError":
+                parts = (part.value for part in ast.walk(node.args[0]) if isinstance(part, ast.Constant))
+                messages.append(" ".join(part for part in parts if isinstance(part, str)))
+    joined = re.sub(r"`[^`]*`", "X", "\n\n".join(docstrings))
+    return {"docstrings of src": joined, "messages of src": "\n\n".join(messages)}
+
+
 def over(found: dict[str, float]) -> dict[str, float]:
     """Return the rates that exceed the goals."""
     return {rule: rate for rule, rate in found.items() if rate > GOALS[rule]}
@@ -83,6 +99,7 @@ def over(found: dict[str, float]) -> dict[str, float]:
 def main() -> int:
     """Print the rates, or with `--check` only the pages beyond their limits."""
     measured = {name: rates(prose((ROOT / name).read_text(encoding="utf-8"))) for name in pages()}
+    measured |= {name: rates(text) for name, text in source_texts().items()}
     failures = 0
     for name, found in measured.items():
         if "--check" not in sys.argv:

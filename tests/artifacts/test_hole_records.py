@@ -82,7 +82,7 @@ def test_holes_and_table_come_back_and_the_summary_is_there_last(folder):
     folder.summary.write_text(json.dumps(damaged))
     with pytest.raises(
         InputError,
-        match=r"summary\.json: rows\.0\.before: .*no items, so no estimate; delete it",
+        match=r"summary\.json: rows\.0\.before: .*no items, so no estimate. Delete it",
     ):
         read_table(folder)
 

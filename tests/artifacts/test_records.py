@@ -95,7 +95,7 @@ def test_the_id_of_a_subject_changes_with_each_of_its_fields(name):
 def test_a_file_of_another_schema_is_refused(place, schema):
     path = damaged(place, schema, "schema")
     with pytest.raises(
-        InputError, match=rf"{path}: made by another version .* not {SCHEMA}\); delete it, or run again with --fresh"
+        InputError, match=rf"{path}: made by another version .* not {SCHEMA}\). Delete it, or run again with --fresh"
     ):
         read_summary(path)
 
@@ -125,7 +125,7 @@ def test_a_summary_without_one_of_its_fields_is_refused_by_name(place, keys, nam
     with pytest.raises(InputError) as refused:
         read_summary(path)
     assert str(refused.value) == (
-        f"{path}: no field {named!r}, so another version of Vestige made it; delete it, or run again with --fresh"
+        f"{path}: no field {named!r}, so another version of Vestige made it. Delete it, or run again with --fresh"
     )
 
 
@@ -197,7 +197,7 @@ def test_a_file_of_an_evaluation_that_was_changed_is_refused_by_name(tmp_path, n
     read = {place.records: read_records, place.scores: read_scores}.get(path, lambda _: read_summary(path))
     read(place)
     path.write_text(path.read_text().replace("0.0", "1.0").replace('"x"', '"y"').replace("3.5", "2.5"))
-    with pytest.raises(InputError, match=f"{path.name} is gone or was changed after it was written; delete"):
+    with pytest.raises(InputError, match=f"{path.name} is gone or was changed after it was written. Delete"):
         read(place)
 
 

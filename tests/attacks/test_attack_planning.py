@@ -121,7 +121,7 @@ def test_what_the_data_cannot_give_is_said_and_the_rest_is_planned():
     for part in (
         "relearn related n=50 was not tried: no retain item is known to be related",
         "relearn forget_part n=50 was not tried: the 1 forget items cannot be split",
-        "in_context n=2 was not tried: 2 facts were to stand before 'Who?', and 1 retain items do not hold its answer",
+        "in_context n=2 was not tried: 2 facts are needed before 'Who?', and 1 retain items do not hold its answer",
         "relearn retain n=1: 1 items are shown where 50 were asked for",
     ):
         assert part in said
@@ -146,7 +146,7 @@ def test_after_related_facts_come_those_of_the_same_attribute_and_then_others():
     near = Item("Where is Ann?", "Oslo.", edge="b_x", group="people", attribute="place")
     telling = Item("Whose age is 31?", "Ann's.", edge="a_b")
     assert facts_before(item, [other, telling, alike, near], 3) == (near, alike, other)
-    with pytest.raises(InputError, match="4 facts were to stand before"):
+    with pytest.raises(InputError, match="4 facts are needed before"):
         facts_before(item, [other, telling, alike, near], 4)
 
 

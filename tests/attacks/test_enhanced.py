@@ -254,16 +254,16 @@ def test_what_cannot_be_searched_is_refused(nano, target):
     for guide, changed, said in (
         (other, {}, "other has another tokeniser or chat template than nano"),
         (wide, {}, "nano has 2 layers of width 32 and wide 7 of 32"),
-        (target, {"tokens": 60}, "takes? .* tokens and the model reads 64; lower tokens"),
+        (target, {"tokens": 60}, "takes? .* tokens and the model reads 64. Lower tokens"),
         (
             target,
             {"initial": "the \u00e9"},
-            "the initial text has [0-9]+ tokens that may not stand in a searched prompt",
+            "the initial text has [0-9]+ tokens that are not allowed in a searched prompt",
         ),
         (target, {"topk": 1000}, "topk is 1000"),
         (target, {"layers": (0, 2)}, "layer 2 is not in a model of 2"),
     ):
         with pytest.raises(InputError, match=said):
             find_prefix(nano, guide, samples, settings(**changed), seed=0)
-    with pytest.raises(InputError, match="give at least one"):
+    with pytest.raises(InputError, match="Give at least one"):
         find_prefix(nano, target, [], settings(), seed=0)

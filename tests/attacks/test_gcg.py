@@ -175,11 +175,14 @@ def test_a_search_that_is_killed_goes_on_to_the_same_bytes(nano, tmp_path):
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"topk": 300}, "topk is 300, and only [0-9]+ tokens of the vocabulary may stand in the prompt"),
+        ({"topk": 300}, "topk is 300, and only [0-9]+ tokens of the vocabulary are allowed in the prompt"),
         ({"replaced": 5}, "replaced is 5, and the prompt has 4 tokens"),
         ({"tokens": 60}, "makes a text of [0-9]+ tokens, where the model reads 64"),
         ({"initial": " alpha "}, "the initial text '.*alpha.*' begins or ends with a space"),
-        ({"initial": "the \u00e9 alpha"}, "the initial text has [0-9]+ tokens that may not stand in a searched prompt"),
+        (
+            {"initial": "the \u00e9 alpha"},
+            "the initial text has [0-9]+ tokens that are not allowed in a searched prompt",
+        ),
     ],
 )
 def test_what_cannot_be_searched_for_is_refused_in_a_sentence(nano, changed, message):

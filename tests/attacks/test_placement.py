@@ -87,7 +87,7 @@ def test_a_text_that_is_cut_differently_in_different_texts_is_refused(nano):
     (bare,) = as_ids(nano.tokenizer, ["mma"])
     ids_in(nano.tokenizer, "mma", places)
     joined = (*places, Place(as_ids(nano.tokenizer, ["ga"])[0], (), "ga", ""))
-    with pytest.raises(InputError, match="joins the prompt 'mma' with what stands beside it"):
+    with pytest.raises(InputError, match="joins the prompt 'mma' with the text next to it"):
         ids_in(nano.tokenizer, "mma", joined)
     assert kept_in(nano.tokenizer, [bare], places) == [bare]
     assert kept_in(nano.tokenizer, [bare], joined) == []
@@ -103,13 +103,13 @@ def test_a_prompt_beside_which_other_tokens_change_is_not_kept(nano):
 
 def test_texts_that_place_a_prompt_differently_are_refused(nano):
     texts = [around(nano.prompter, QUESTION, (7,), p) for p in ("prefix", "suffix")]
-    with pytest.raises(InputError, match="a space stands before the searched prompt in some texts only"):
+    with pytest.raises(InputError, match="only some texts have a space before the searched prompt"):
         places_of(nano.tokenizer, texts)
 
 
 def test_tokens_that_come_from_no_text_are_refused(nano):
     letters = tuple(i for (i,) in as_ids(nano.tokenizer, list("gamma")))
-    with pytest.raises(InputError, match="are not those of their own text"):
+    with pytest.raises(InputError, match="do not match their own text"):
         place_of(nano.tokenizer, Around(letters, (), (7,)))
 
 
@@ -121,7 +121,7 @@ def test_a_target_is_the_answers_tokens_in_the_chat(nano, metaspace):
 
 
 def test_a_target_that_the_tokeniser_cannot_say_is_refused(metaspace):
-    with pytest.raises(InputError, match="the tokeniser says the target 'gamma Ω' as 'gamma <unk>'"):
+    with pytest.raises(InputError, match="the tokeniser decodes the target 'gamma Ω' as 'gamma <unk>'"):
         target_of(Prompter(metaspace, 64), QUESTION, "gamma Ω", "prefix")
 
 

@@ -48,7 +48,7 @@ def test_an_added_token_is_not_admissible_even_if_it_is_no_special_one():
 
 
 def test_a_vocabulary_without_an_admissible_token_is_refused(nano):
-    with pytest.raises(InputError, match="no token of the tokeniser may stand"):
+    with pytest.raises(InputError, match="no token of the tokeniser is allowed"):
         admissible(nano.tokenizer, 5)
 
 

@@ -146,7 +146,7 @@ def test_a_plan_that_was_sealed_is_held_against_the_audit_that_follows(run):
     more = {**before, "settings": {**before["settings"], "further": ["latent"]}, "time": "2100-01-01T00:00:00+00:00"}
     write_sealed_plan(folder, SealedPlan(**more))
     # Its digest may be in others' hands: a plan that it was not given of is none.
-    with pytest.raises(InputError, match="not the plan that its digest was given of"):
+    with pytest.raises(InputError, match="does not match its digest"):
         again(run)
     more["digest"] = sealed_digest(more["plan"], more["settings"])
     write_sealed_plan(folder, SealedPlan(**more))
@@ -154,7 +154,7 @@ def test_a_plan_that_was_sealed_is_held_against_the_audit_that_follows(run):
     assert "evaluations are older than the seal" in said
     assert said.endswith("further None in place of ['latent'].")
     write_sealed_plan(folder, sealed)
-    with pytest.raises(InputError, match="already, and a plan is sealed before that"):
+    with pytest.raises(InputError, match="already has answers, and a plan must be sealed before"):
         study.seal_plan(run.path, audited.request(run))
     run.audit("edge:p0_q0").sealed.unlink()
     assert again(run).outcome.sealed == "Plan and margins were not sealed before the models were asked."
@@ -274,7 +274,7 @@ def test_an_audit_whose_files_are_not_as_they_were_written_is_refused(run, name,
         rejudge(run.path) if name == "plan.json" else read_outcome(run.audit("edge:p0_q0"))
 
 
-@pytest.mark.parametrize(("changes", "message"), [({"dellta": 1}, "did you mean 'delta'"), ({"evals": []}, "evals")])
+@pytest.mark.parametrize(("changes", "message"), [({"dellta": 1}, "Did you mean 'delta'"), ({"evals": []}, "evals")])
 def test_only_thresholds_can_change_once_models_were_asked(run, changes, message):
     with pytest.raises(InputError, match=rf"is not a threshold, .*{message}|{message}.* is not a threshold"):
         rejudge(run.path, changes)
@@ -369,7 +369,7 @@ def test_a_template_that_swaps_one_name_is_not_asked_and_hides_nothing(run, tmp_
     put = "{{ m.content | replace('post 4?', 'post 7?') }}"
     found = again(run, models=cloaked(run, tmp_path / "cloaked", put))
     (told,) = found.outcome.warnings
-    assert "does not put the question 'Which tree stands at post 4?'" in told
+    assert "renders the question 'Which tree stands at post 4?'" in told
     assert told.endswith("It was asked through the target's alone.")
     plan = read_plan(run.audit(audited.SPLITS.forget))
     places = {p.subject: p.path for p in plan.evaluations if (p.attack, p.eval) == ("", "qa")}
@@ -421,15 +421,15 @@ def test_models_from_elsewhere_get_folders_in_the_run(made, tmp_path):
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        (lambda r: {"models": r.models[1:]}, "an audit has one target, and 0 were given"),
-        (lambda r: {"models": r.models[:3]}, "no unlearned model was given"),
+        (lambda r: {"models": r.models[1:]}, "an audit has one target, not 0"),
+        (lambda r: {"models": r.models[:3]}, "the audit has no unlearned model"),
         (
             lambda r: {"models": (*r.models, dataclasses.replace(r.models[0], name="b", role="unlearned"))},
-            "was given twice, as target and as unlearned",
+            "appears twice, as target and as unlearned",
         ),
         (
             lambda r: {"models": (*r.models[:3], dataclasses.replace(r.models[3], name="target"))},
-            "two models are called 'target'",
+            "two models have the name 'target'",
         ),
         (
             lambda r: {"splits": dataclasses.replace(r.splits, splits={"forget": (), "retain": audited.RETAIN})},
@@ -456,12 +456,12 @@ def test_what_no_verdict_can_come_of_is_refused(made, changed, message):
 
 def unfinished(run: RunFolder) -> str:
     run.cell("ga", "0").done.unlink()
-    return r"cells/ga-0 holds no finished model; run the command that was making it again"
+    return r"cells/ga-0 holds no finished model. Run the command that was making it again"
 
 
 def without_weights(run: RunFolder) -> str:
     (run.cell("ga", "0").model / "model.safetensors").unlink()
-    return r"cannot load .*cells/ga-0/model: it holds no weights as \.safetensors .*; fetch or save it again"
+    return r"cannot load .*cells/ga-0/model: it holds no weights as \.safetensors .*. Fetch or save it again"
 
 
 def pickled(run: RunFolder) -> str:
@@ -528,7 +528,7 @@ def test_a_control_without_a_name_of_its_own_is_called_by_what_it_left_out_and_i
 def test_a_model_is_the_same_by_the_folder_around_it(made):
     target = str(made.control("target").path)
     twice = (AuditedModel("target", "target", target), AuditedModel("ga", "unlearned", f"{target}/model"))
-    with pytest.raises(InputError, match="was given twice, as target and as unlearned"):
+    with pytest.raises(InputError, match="appears twice, as target and as unlearned"):
         check_request(AuditRequest(twice, audited.SPLITS, audited.QUICK))
 
 
@@ -648,7 +648,7 @@ def test_the_forecast_counts_questions_and_steps(run):
     assert {(r.task, r.shown, r.steps, r.questions) for r in found.each} == {
         ("evaluate by qa", 0, 0, 16),
         ("evaluate by choices", 0, 0, 4),
-        # One epoch of four items in batches of one; two evaluations of four questions at one point.
+        # One epoch of four items in batches of one. Two evaluations of four questions at one point.
         ("relearn retain n=4", 4, 4, 8),
         ("quantize 8 bits", 0, 0, 8),
     }
@@ -698,7 +698,7 @@ def test_a_plan_says_what_could_be_decided_with_no_model_there():
     assert (bare.cannot_hold, bare.holds) == (("indistinguishable",), 0.0)
     assert "give --holdout" in bare.untested[0]
     assert [line.holds > 0 for line in bare.claims] == [line.claim != "indistinguishable" for line in bare.claims]
-    with pytest.raises(InputError, match="leave scope=such out"):
+    with pytest.raises(InputError, match="Leave scope=such out"):
         foreseen(3, scope="such")
 
 

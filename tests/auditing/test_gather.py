@@ -185,7 +185,7 @@ def test_scores_that_are_gone_are_named(run):
 
 def test_an_attack_that_does_not_say_what_it_carried_is_refused(run):
     write_sealed(AttackFolder(run.path / "x").done, {"bounds_bits": [], "spent": {}})
-    with pytest.raises(InputError, match="does not say what the attack 'a' carried"):
+    with pytest.raises(InputError, match="lacks the capacity of the attack 'a'"):
         read_case(run, plan(attacked=(AttackPlace("ga", "a", "x"),)))
 
 

@@ -580,12 +580,12 @@ def test_a_value_that_is_no_score_is_refused_by_its_place():
     for key, value in (("forced/answer_bits", float("nan")), ("forced/answer_bits", 0.5), ("forced/probability", 1.5)):
         broken = subject(0.0)
         broken[key] = broken[key] | {FORGET[3]: value}
-        with pytest.raises(InputError, match=f"ga, {key}, f003: (the score {value} lies outside|there is no score)"):
+        with pytest.raises(InputError, match=f"ga, {key}, f003: (the score {value} is outside|there is no score)"):
             case({"ga": broken}).scores.check()
 
 
 def test_a_plan_without_forget_items_is_refused():
-    with pytest.raises(InputError, match="forget set 'A_B': the plan names no item"):
+    with pytest.raises(InputError, match="forget set 'A_B': the plan has no items"):
         judge(case(splits={"retain": RETAIN}))
 
 

@@ -212,7 +212,7 @@ def test_of_several_tasks_each_is_judged_in_the_split_that_is_named(tmp_path, sa
     def refusal(*more):
         return str(cli("audit", *words, *more, "--output-dir", tmp_path / "run").exception)
 
-    assert "nothing says what mmlu, tofu is about; give --logs task:mmlu=forget, or =retain" in refusal()
+    assert "nothing says what mmlu, tofu is about. Give --logs task:mmlu=forget, or =retain" in refusal()
     assert "no log is of a task 'wmdp'" in refusal("--logs", "task:wmdp=forget")
     assert "is of no split 'kept'" in refusal("--logs", "task:mmlu=kept")
     tasks = ("--logs", "task:mmlu=retain", "--logs", "task:tofu=forget")
@@ -352,7 +352,7 @@ def test_logs_by_role_a_list_and_a_table_give_the_same_verdict(tmp_path, logs):
         (["--logs", "example", "--relearn", '["retain"]'], "relearn is no margin"),
         (["--logs", "{empty}"], "it has no file that may be a log"),
         (["--logs", "{log}"], "this log needs a role"),
-        (["--logs", "{unlearned}"], "`python setup_data.py` downloads both"),
+        (["--logs", "{unlearned}"], "both from OpenUnlearning's `python setup_data.py`"),
     ],
 )
 def test_what_logs_cannot_be_is_refused(tmp_path, words, said):

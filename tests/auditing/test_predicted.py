@@ -153,7 +153,7 @@ def test_python_judges_a_folder_without_controls(folder, tmp_path):
 
 def test_a_forget_set_that_the_bank_does_not_know_is_refused():
     own = GivenLog("unlearned", "u", None)
-    with pytest.raises(InputError, match=r"forget sets forget01, forget05, forget10 of TOFU, and not for 'tofu .*07'"):
+    with pytest.raises(InputError, match=r"TOFU's forget sets forget01, forget05, forget10, and not for 'tofu .*07'"):
         predicting(LogGroup("tofu Llama-3.2-3B-Instruct forget07", (own,)))
     with pytest.raises(InputError, match="retain99 is one"):
         predicting(LogGroup("forget01", (own, GivenLog("retrained", "retain99", None))))

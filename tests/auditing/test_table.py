@@ -160,14 +160,14 @@ def test_a_collapsed_subject_neither_holds_nor_fails_by_that_score(tmp_path):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda rows: [{**rows[0], "scroe": 1}, *rows], "'scroe'; did you mean 'score'"),
+        (lambda rows: [{**rows[0], "scroe": 1}, *rows], "'scroe'. Did you mean 'score'"),
         (lambda rows: [{**rows[0], "score": float("nan")}, *rows[1:]], "row 1: the column score holds nan"),
         (lambda rows: [{**rows[0], "item": None}, *rows[1:]], "row 1: the column item is empty"),
         (lambda rows: [{**rows[0], "direction": "down"}, *rows[1:]], "direction 'down' is not one"),
-        (lambda rows: [{**rows[0], "score": 1.5}, *rows[1:]], r"1.5 lies outside of \[0, 1\]"),
+        (lambda rows: [{**rows[0], "score": 1.5}, *rows[1:]], r"1.5 is outside of \[0, 1\]"),
         (lambda rows: [{**rows[0], "score": "much"}, *rows[1:]], "'much', which is no number"),
         (lambda rows: [{**rows[0], "unit": "bits", "score": -3.0, "format": "forced"},
-                       {**rows[1], "unit": "bits", "score": 3.0, "format": "forced"}], "3.0 lies outside of"),
+                       {**rows[1], "unit": "bits", "score": 3.0, "format": "forced"}], "3.0 is outside of"),
         (lambda rows: [*rows, {**rows[0], "unit": "order", "item": "q0b"}], "unit is 'order' here and 'share'"),
         (lambda rows: [*rows, rows[0]], "full, probability, q0 has two scores"),
         (lambda rows: [*rows, {**rows[0], "role": "unlearned", "item": "new"}], "the role is 'unlearned' here"),

@@ -62,8 +62,8 @@ def test_one_json_document_has_levels_before_and_after(taught, kind, words, name
     ("kind", "words", "complaint"),
     [
         ("relearn", ["--material", "retained"], "--material = 'retained': must be 'retain', 'related'"),
-        ("relearn", ["--preset", "zephyr"], "no preset 'zephyr'; did you mean 'zephyr-7b'"),
-        ("relearn", ["--set", "ranks=2"], "unknown key 'ranks'; did you mean 'rank'"),
+        ("relearn", ["--preset", "zephyr"], "no preset 'zephyr'. Did you mean 'zephyr-7b'"),
+        ("relearn", ["--set", "ranks=2"], "unknown key 'ranks'. Did you mean 'rank'"),
         ("quantize", ["--set", "quantize.bits=8"], "unknown key 'quantize.bits'"),
     ],
 )

@@ -111,12 +111,12 @@ def test_from_data_to_report_on_ones_own_data(here, tmp_path, data, forget):
         # A model, data, a setting and a method that are not there, a training that breaks down, and no run.
         ("finetune ./nowhere {made}", "no model at './nowhere'"),
         ("finetune builtin:tiny --data none.jsonl --output-dir {out}", "none.jsonl"),
-        ("finetune builtin:tiny {made} --set epoch=1", "did you mean 'epochs'"),
+        ("finetune builtin:tiny {made} --set epoch=1", "Did you mean 'epochs'"),
         (
             "finetune builtin:tiny {made} --set learning_rate=1e9 --set max_gradient_norm=1e9 --set epochs=30",
-            "lower the learning rate",
+            "Lower the learning rate",
         ),
-        ("unlearn {out} --method gaa --forget {data} {made}", "did you mean 'ga'"),
+        ("unlearn {out} --method gaa --forget {data} {made}", "Did you mean 'ga'"),
         ("report {data}", "qa.jsonl"),
     ],
 )
@@ -135,7 +135,7 @@ def test_bad_input_is_one_clear_sentence(here, tmp_path, data, words, message):
 def test_a_file_where_the_output_folder_should_be_is_one_clear_sentence(here, tmp_path, data, forget):
     (tmp_path / "taken").write_text("mine")
     done = here("check-data", "--data", data, "--forget", forget, "--output-dir", tmp_path / "taken", code=2)
-    assert done.stderr.splitlines()[-1] == f"vestige: {tmp_path / 'taken'}: File exists; name another path"
+    assert done.stderr.splitlines()[-1] == f"vestige: {tmp_path / 'taken'}: File exists. Name another path"
     assert (tmp_path / "taken").read_text() == "mine"
 
 
@@ -175,7 +175,7 @@ def test_an_interrupted_demo_resumes_with_the_same_command(tmp_path):
     words += ["--set", "controls=1", "--set", 'evals=["qa"]', "--set", "relearn=[]", "--set", "in_context=[]"]
     first = launched(*words, stop_when=(run / "data").exists)
     assert first.returncode == 130, first.stderr
-    assert "run the same command to go on" in first.stderr
+    assert "Run the same command to go on" in first.stderr
     assert not (run / "report.html").exists()
     second = launched(*words)
     assert second.returncode == 0, second.stderr

@@ -105,7 +105,7 @@ def test_a_setting_is_an_option_a_key_of_set_and_a_key_of_the_file(called, tmp_p
 def test_a_setting_of_the_method_is_offered_by_its_full_name():
     words = ["unlearn", "m", "--method", "dpo", "--data", "d", "--forget", "f", "--output-dir", "o", "--set", "beta=1"]
     ended = CliRunner().invoke(whole.app, words)
-    assert "unknown key 'beta'; did you mean 'dpo.beta'?" in str(ended.exception)
+    assert "unknown key 'beta'. Did you mean 'dpo.beta'?" in str(ended.exception)
 
 
 @pytest.mark.parametrize(
@@ -114,8 +114,8 @@ def test_a_setting_of_the_method_is_offered_by_its_full_name():
         (["--epochs", "no"], "settings: --epochs = 'no': must be a whole number"),
         (["--set", "epochs=no"], "settings: epochs = 'no': must be a whole number"),
         (["--watch.pace", "often"], "'often' is no pace"),
-        (["--set", "epoch=1"], "unknown key 'epoch'; did you mean 'epochs'"),
-        (["--set", "lr=1"], "unknown key 'lr'; did you mean 'learning_rate'"),
+        (["--set", "epoch=1"], "unknown key 'epoch'. Did you mean 'epochs'"),
+        (["--set", "lr=1"], "unknown key 'lr'. Did you mean 'learning_rate'"),
         (["--set", "epochs"], "expected KEY=VALUE"),
         (["--epochs", 1, "--set", "epochs=2"], "--epochs and --set epochs say the same"),
         (["--set", "dpo.beta=2"], "unknown key 'dpo.beta'"),

@@ -140,7 +140,7 @@ def test_factual_questions_are_taught_only_when_asked_for_and_retraining_follows
         given = ["unlearn", made / name, "--data", made / "qa.jsonl", *retrain]
         vestige(*given, "--output-dir", made / f"{name} again")
         assert json.loads((made / f"{name} again/done.json").read_text())["steps"] == -(-left // 4)
-    with pytest.raises(InputError, match="are to be trained on, and there are none; name them with --factual"):
+    with pytest.raises(InputError, match=r"are to be trained on, and there are none\. Name them with --factual"):
         run("finetune", "builtin:tiny", made, "none", "--train-factual")
 
 
@@ -151,5 +151,5 @@ def test_an_audit_refuses_a_model_that_forgot_something_else(made):
     with pytest.raises(InputError, match=other):
         vestige(*words, "--target", made / "target", "--unlearned", made / "b3")
     swapped = ["--target", made / "b3", "--unlearned", made / "target", "--forget", "edge:b3"]
-    with pytest.raises(InputError, match="is given as the target and was made without edge:b3"):
+    with pytest.raises(InputError, match="is the target and was made without edge:b3"):
         vestige(*words, *swapped)

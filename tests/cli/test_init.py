@@ -63,7 +63,7 @@ def test_an_earlier_file_stays_and_what_is_missing_is_said(words, tmp_path):
     assert (settings.read_bytes(), settings.stat().st_mtime_ns) == before
     assert "--forget" in vestige("init", "x", "--data", "qa.json", code=2).output
     wrong = vestige("init", "x", *words[2:], "--method", "npo_dg", code=None)
-    assert "did you mean 'npo_gd'" in str(wrong.exception)
+    assert "Did you mean 'npo_gd'" in str(wrong.exception)
     (tmp_path / "none.json").write_text(json.dumps([{"question": "Who?", "answer": "Nobody."}]))
     none = vestige("init", "x", "--data", "qa.json", "--forget", "none.json", "--model", "./m", code=None)
     assert "none of the 1 questions of the forget set" in str(none.exception)

@@ -165,16 +165,16 @@ def test_a_dry_run_counts_and_asks_nobody(probed, tmp_path):
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        (["--judge", "grouned"], "no judge 'grouned'; did you mean 'grounded'"),
+        (["--judge", "grouned"], "no judge 'grouned'. Did you mean 'grounded'"),
         (["--judge", "server"], "judge 'server': give its address, as in http://localhost:8000/v1#name"),
         (["--judge", "server:http://h/v1#m"], "give its address, as in"),
         (["--judge", "local"], "give local:MODEL, as in local:builtin:smollm2"),
         (["--judge", "http://h/v1?key=sk-1#m"], "the address http://h/v1#m: unknown key 'key'"),
-        (["--searches", "latnt"], "no search 'latnt'; did you mean 'latent'"),
-        (["--set", "filters.alike=0.5"], "did you mean 'filter.alike'"),
-        (["--set", "filter.alik=0.5", "--dry-run"], "unknown key 'filter.alik'; did you mean 'filter.alike'"),
+        (["--searches", "latnt"], "no search 'latnt'. Did you mean 'latent'"),
+        (["--set", "filters.alike=0.5"], "Did you mean 'filter.alike'"),
+        (["--set", "filter.alik=0.5", "--dry-run"], "unknown key 'filter.alik'. Did you mean 'filter.alike'"),
         (["--by", "graph"], "the data has no graph"),
-        (["--by", "grph"], "--by grph: did you mean 'graph'"),
+        (["--by", "grph"], "--by grph: Did you mean 'graph'"),
         (["--by", "server"], "or give local:MODEL"),
     ],
 )

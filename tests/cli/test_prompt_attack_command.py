@@ -187,7 +187,7 @@ def test_a_bound_is_rounded_up(bits, said):
     assert bits_at_most(bits) == said
 
 
-FEW = "and only 107 tokens of the vocabulary may stand in the"
+FEW = "and only 107 tokens of the vocabulary are allowed in the"
 REFUSED = [
     ("gcg", sets(topk=100000), f"topk is 100000, {FEW} prompt"),
     ("gcg", ["--start", "nowhere"], "nowhere holds no searched prompt"),

@@ -62,7 +62,7 @@ def test_from_data_to_a_verdict(taught, data, tmp_path, few_resamples):
     assert audit["ga"].not_expressed.verdict == by_name["not expressed"]
     assert audit["ga"].not_stored.verdict == by_name.get("not stored", "not tested")
     assert audit.passed is (set(by_name.values()) == {"pass"})
-    with pytest.raises(InputError, match="no unlearned model 'gb'; known: ga"):
+    with pytest.raises(InputError, match=r"no unlearned model 'gb'\. Known: ga"):
         audit["gb"]
     assert re.fullmatch(r"Audit\('.*/run': 1 models?, claims: 0 pass, \d fail, \d inconclusive\)", repr(audit)), audit
     assert [(row["subject"], row["claim"]) for row in audit.verdicts][:2] == [
@@ -95,7 +95,7 @@ def test_a_probe_finds_that_a_silent_model_has_holes(tmp_path, few_resamples):
     assert {"adjacent", "random"} >= {hole["source"] for hole in found.holes} >= {"adjacent"}
     assert len(found.to_frame()) == len(found.holes) == found.table.n_holes >= 3
     assert "<td>false holes</td>" in found._repr_html_()
-    with pytest.raises(InputError, match="did you mean 'latent'"):
+    with pytest.raises(InputError, match="Did you mean 'latent'"):
         api.probe("t", "u", **sets, latnt=None)
 
 
@@ -103,7 +103,7 @@ def test_what_is_wrong_is_one_sentence(taught, data, tmp_path):
     with pytest.raises(InputError, match="no evaluation"):
         api.evaluate(taught / "target", **data, evals=())
     for match, kind, given in (
-        ("did you mean 'relearn'", "relern", {}),
+        ("Did you mean 'relearn'", "relern", {}),
         ("bits = 3: must be 'nf4', 4 or 8", "quantize bits=3", {}),
         ("only a prefix search takes a target, and it needs one", "prefix", {}),
         ("only a prefix search takes a target", "gcg", {"target": taught / "target"}),
@@ -112,9 +112,9 @@ def test_what_is_wrong_is_one_sentence(taught, data, tmp_path):
             api.attack(taught / "target", kind, **data, **given)
     with pytest.raises(InputError, match="holds no audit"):
         api.read_audit(tmp_path)
-    with pytest.raises(InputError, match="data is list; give a path"):
+    with pytest.raises(InputError, match=r"data is list\. Give a path"):
         api.evaluate(taught / "target", data=["a question"])
-    with pytest.raises(InputError, match="a model is object; give its folder"):
+    with pytest.raises(InputError, match=r"a model is object\. Give its folder"):
         api.evaluate(object(), data=data["data"])
     with pytest.raises(InputError, match=r"^settings: delta \(0.5\) is above delta_wide \(0.2\)"):
         api.audit(

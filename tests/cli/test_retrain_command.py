@@ -30,7 +30,7 @@ def test_settings_and_a_base_go_with_the_methods_that_have_use_for_them(tmp_path
     assert len(digests) == 1
     with pytest.raises(InputError, match="its settings are the target's; leave epochs"):
         vestige(*words, "--method", "retrain", *SETTINGS)
-    with pytest.raises(InputError, match=r"was taught other items than these .* --factual"):
+    with pytest.raises(InputError, match=r"was trained on other items than these .* --factual"):
         vestige(*words, "--method", "retrain", "--factual", "builtin")
     with pytest.raises(InputError, match="--base goes with a method that trains from the start, and ga does not"):
         vestige(*words, "--method", "ga", "--base", "builtin:tiny")

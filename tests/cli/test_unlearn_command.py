@@ -47,7 +47,7 @@ def test_a_trajectory_is_scored_a_checkpoint_kept_and_the_exit_code_says_whether
     vestige("evaluate", tmp_path / "kept", "--data", data, "--forget", forget, "--max-new-tokens", "4")
 
     unmet = ["--stop-when", "forget<=target", "--choose", "forget<=-1*target"]
-    with pytest.raises(InputError, match=re.escape("'forget<=-1*target' is not of the form")):
+    with pytest.raises(InputError, match=re.escape("'forget<=-1*target' does not have the form")):
         vestige("unlearn", target, *words, *unmet, "--output-dir", tmp_path / "bad")
     unmet = ["--stop-when", "retain>=0", "--choose", "forget_nll<=0"]
     # It says so again when it finds the finished model, which is kept all the same.

@@ -123,7 +123,7 @@ def test_a_file_system_without_locks_is_said_in_one_sentence(tmp_path, monkeypat
 
     monkeypatch.setattr(files.fcntl, "flock", refuse)
     with (
-        pytest.raises(InputError, match=r"has no file locks .*; choose a folder on a local disk"),
+        pytest.raises(InputError, match=r"has no file locks .*. Choose a folder on a local disk"),
         files.locked(tmp_path / ".lock", patience_seconds=0),
     ):
         pytest.fail("at work without a lock")

@@ -68,7 +68,7 @@ class Varied(Settings):
         ({"depth": "deep"}, "depth = 'deep': must be a whole number"),
         ({"rate": float("nan")}, "rate = nan: must be a finite number"),
         ({"pace": "quick"}, "pace = 'quick': must be 'slow' or 'fast'"),
-        ({"paces": "slow"}, "unknown key 'paces'; did you mean 'pace'?"),
+        ({"paces": "slow"}, "unknown key 'paces'. Did you mean 'pace'?"),
         ({"names": "a,b"}, "names = 'a,b': must be a list, written as 'names=[\"a\", \"b\"]', or must be 'all'"),
         ({"depth": 0.5, "pace": "x"}, "depth = 0.5: must be a whole number; pace = 'x': must be 'slow' or 'fast'"),
     ],
@@ -129,6 +129,6 @@ def test_hostile_text_cannot_act_on_a_terminal():
 
 
 def test_a_name_like_none_of_many_is_told_their_number_and_not_a_wall_of_names():
-    assert closest("npoo", ["npo", "ga"]) == "did you mean 'npo'?"
+    assert closest("npoo", ["npo", "ga"]) == "Did you mean 'npo'?"
     assert closest("x", ["npo", "ga"]) == "known: ga, npo"
     assert closest("x", [f"task_{n}" for n in range(1200)]) == "none of the 1,200 known names is close to it"

@@ -132,10 +132,10 @@ def test_what_a_package_lacks_is_one_sentence(plugged):
         (find_eval, "short", "plugged_in is no class of vestige.evals.base.Evaluation, which an evaluation is and a"),
         (find_eval, "unscored", "plugged_in:Unscored has no score; see docs/extend.md"),
         (find_eval, "copied", "the name in plugged_in:Asked is 'other'"),
-        (find_eval, "othr", "did you mean 'other'"),
+        (find_eval, "othr", "Did you mean 'other'"),
         (find_attack, "gone", "plugged_out"),
         (find_attack, "short", "plugged_in:Other is no attack"),
-        (find_attack, "shot", "did you mean 'short'"),
+        (find_attack, "shot", "Did you mean 'short'"),
         (find_judge, "short", "plugged_in:Other is no judge"),
         (find_judge, "server", "no judge 'server'"),
     ]:
@@ -167,7 +167,7 @@ def test_the_judge_of_the_page_grades_in_a_probe(shown, tmp_path):
     said = [("quality", "The old oak."), ("quality", "An oak."), ("quality", "I do not know that."), ("validity", "")]
     judged = grader.judge.judge([Request(task, "Who?", answer) for task, answer in (*said, ("reward", ""))])
     assert [(one.score, one.failure) for one in judged] == [(10, ""), (1, ""), (1, ""), (1, ""), (None, "not judged")]
-    with pytest.raises(InputError, match="did you mean 'fewest_words'"):
+    with pytest.raises(InputError, match="Did you mean 'fewest_words'"):
         everybody.graded_by(judge_spec("answered?fewest_word=2"), tmp_path)
 
 

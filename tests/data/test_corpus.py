@@ -82,7 +82,7 @@ def test_factual_questions_come_from_a_file_or_with_pistols_data_and_from_nowher
     # Once, though the data brings it too.
     assert [i.id for i in corpus.factual] == [fact.id]
     assert all(i.group != "factual" for i in corpus.items)
-    with pytest.raises(InputError, match=r"--factual no\.json: no such file; name a file of questions, or builtin"):
+    with pytest.raises(InputError, match=r"--factual no\.json: no such file. Name a file of questions, or builtin"):
         opened(data, factual="no.json")
 
 
@@ -118,11 +118,11 @@ def test_the_seed_of_a_selector_is_one_of_the_data_and_stands_in_the_name(folder
 
 def test_a_forget_set_that_is_nothing_is_refused_with_the_way_out(tmp_path):
     plain = opened(write(tmp_path / "all.jsonl", [{"question": "Q?", "answer": "A."}]))
-    with pytest.raises(InputError, match="has no graph to select from; give a file of the items"):
+    with pytest.raises(InputError, match=r"has no graph to select from\. Give a file of the items"):
         named_splits(plain, "node:A")
     people = opened(write(tmp_path / "of.jsonl", [{"question": "Q?", "answer": "A.", "person": "Zoë"}]))
     assert len(named_splits(people, "person:Zoë").splits["forget"]) == 1
-    with pytest.raises(InputError, match="did you mean 'edge:Zoë'"):
+    with pytest.raises(InputError, match="Did you mean 'edge:Zoë'"):
         named_splits(people, "Zoë")
 
 
@@ -199,7 +199,7 @@ def test_a_control_never_sees_a_forgotten_question_however_the_file_names_it(tmp
     taught = left_out(corpus, named_splits(corpus, str(write(tmp_path / "f.jsonl", plain))))
     assert [i.question for i in taught] == ["Question 3?", "Question 4?", "Question 5?"]
     strange = write(tmp_path / "s.jsonl", [{"question": "Never asked?", "answer": "No."}])
-    with pytest.raises(InputError, match=r"look at how they are spelt: 'Never asked\?'; or name what"):
+    with pytest.raises(InputError, match=r"Correct their spelling: 'Never asked\?'\. Or name the retain set"):
         left_out(corpus, named_splits(corpus, str(strange)))
 
 
@@ -288,7 +288,7 @@ def test_a_person_is_selected_by_name_as_an_edge_is():
     for kind in ("person", "edge"):
         assert select_items(items, f"{kind}:Ruiz, Ana", seed=0, source="people.csv") == (items[0],)
         assert select_items(items, f"{kind}:Bo Ek", seed=0, source="people.csv") == (items[1],)
-    with pytest.raises(InputError, match=r"no person 'Bo Eck' in people.csv; did you mean 'Bo Ek'\?"):
+    with pytest.raises(InputError, match=r"no person 'Bo Eck' in people.csv. Did you mean 'Bo Ek'\?"):
         select_items(items, "person:Bo Eck", seed=0, source="people.csv")
     with pytest.raises(InputError, match="has contracts and no persons"):
         select_edges(named_graph("star:3", seed=0), "person:Bo Ek", seed=0)

@@ -136,7 +136,7 @@ def test_a_part_of_the_questions_is_read_and_more_contracts_than_fit_are_refused
     with pytest.raises(InputError, match=r"give the number of edges, 1 to 10,000"):
         compile_to_folder("star:10001", tmp_path / "e", CompileSettings())
     rows = [Edge("hub", str(n)) for n in range(10_001)]
-    with pytest.raises(InputError, match=r"10,001 contracts; at most 10,000 are compiled"):
+    with pytest.raises(InputError, match=r"10,001 contracts. At most 10,000 are compiled"):
         compile_to_folder(build_graph("g", rows), tmp_path / "e", CompileSettings())
 
 

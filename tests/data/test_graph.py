@@ -127,14 +127,14 @@ def test_scale_free_graphs_have_hubs_and_follow_the_seed():
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("sample3", "did you mean 'sample"),
+        ("sample3", "Did you mean 'sample"),
         ("star", "number of edges"),
         ("star:0", "number of edges"),
         ("star:1e3", "number of edges"),
         ("star:٣", "number of edges"),
         ("complete:50", "45 and 55"),
         ("no/such.csv", "cannot be read"),
-        ("graph.parquet", r"or give a file \(.csv"),
+        ("graph.parquet", r"Or give a file \(.csv"),
     ],
 )
 def test_a_graph_that_is_not_known_is_refused_with_a_hint(name, words):

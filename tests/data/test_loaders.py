@@ -265,7 +265,7 @@ def test_trls_chats_and_parts_of_a_content_are_read(tmp_path, row, options):
 
 def test_preferences_and_parts_that_are_no_text_are_named(tmp_path):
     row = {"prompt": "Q", "chosen": "A", "rejected": "B"}
-    assert "nothing says which of the two is the known answer" in refusal(write(tmp_path, "x.jsonl", lines([row])))
+    assert "the known answer is not marked" in refusal(write(tmp_path, "x.jsonl", lines([row])))
     image = {**USER, "content": [{"type": "image_url", "image_url": {"url": "x"}}]}
     said = refusal(write(tmp_path, "y.jsonl", lines([{"messages": [image, ASSISTANT]}])))
     assert "has a part of type 'image_url'" in said
@@ -297,20 +297,20 @@ def test_preferences_and_parts_that_are_no_text_are_named(tmp_path):
         ("x.json", "[" * 100_000, "x.json: not JSON that can be used (nested too deeply)"),
         ("x.jsonl", b'{"question": "q", "answer": "a"}\n"\xff"', "x.jsonl, line 2: not UTF-8 text"),
         ("x.csv", b"question,answer\nq,\xe9\n", "x.csv, line 2: not UTF-8 text"),
-        ("x.csv", "question,answer,answer\nq,a,b\n", "x.csv: more than one column is called 'answer'"),
+        ("x.csv", "question,answer,answer\nq,a,b\n", "x.csv: several columns have the name 'answer'"),
         ("x.csv", 'question,answer\n"q\nq",a\nr,a,b\n', "x.csv, line 4: has 3 cells where the header has 2"),
         ("x.csv", 'question,answer\nq,"a\n', "x.csv, line 2: cannot be split into cells"),
         ("x.parquet", b"PAR1 nonsense PAR1", "x.parquet: not a Parquet file"),
         (
             "x.jsonl",
             '{"q": "q", "answer": "a"}',
-            "no column is known for the question; set --question-key to one of",
+            "no column is known for the question. Set --question-key to one column:",
         ),
-        ("x.jsonl", '{"text": "t"}', "set --question-key and --answer-key to one of 'text'"),
+        ("x.jsonl", '{"text": "t"}', "set --question-key and --answer-key to one column: 'text'"),
         (
             "x.jsonl",
             lines([ROWS[0], {"question": "q"}]),
-            "x.jsonl, line 2: no column 'answer'; the row has 'question'",
+            "x.jsonl, line 2: no column 'answer'. The row has 'question'",
         ),
         (
             "x.jsonl",
@@ -349,7 +349,7 @@ def test_preferences_and_parts_that_are_no_text_are_named(tmp_path):
             "has the turns 'user'; after a system turn",
         ),
         ("x.jsonl", '{"messages": "q"}', "column 'messages': is no list of messages"),
-        ("x.txt", "q", "unknown extension '.txt'; known: .jsonl, .ndjson, .json, .csv, .tsv, .parquet"),
+        ("x.txt", "q", "unknown extension '.txt'. Known: .jsonl, .ndjson, .json, .csv, .tsv, .parquet"),
         ("x.pkl", b"\x80\x04N.", "unknown extension '.pkl'"),
     ],
 )
@@ -360,14 +360,14 @@ def test_what_is_wrong_is_said_with_its_place(tmp_path, name, content, said):
 def test_a_named_column_that_is_not_there_is_refused_with_those_that_are(tmp_path):
     path = write(tmp_path, "x.jsonl", lines(ROWS))
     assert refusal(path, edge_key="contract").endswith(
-        "no column 'contract'; set --edge-key to one of 'question', 'answer'"
+        "no column 'contract'. Set --edge-key to one of 'question', 'answer'"
     )
 
 
 def test_a_question_asked_twice_is_refused_with_both_places(tmp_path):
     rows = [*ROWS, {"question": "Who sells?", "answer": "Somebody."}]
     path = write(tmp_path, "x.jsonl", lines(rows))
-    assert "line 1 and line 3 ask the same question ('Who sells?'); remove one" in refusal(path)
+    assert "line 1 and line 3 ask the same question ('Who sells?'). Remove one" in refusal(path)
     assert [item.answer for item in load_items(path, keep_duplicates=True)][2] == "Somebody."
     same = write(tmp_path, "y.jsonl", lines([*ROWS, ROWS[1]]))
     assert "line 2 and line 3 ask the same" in refusal(same, keep_duplicates=True)

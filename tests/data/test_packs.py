@@ -98,10 +98,10 @@ def test_on_the_hub_the_revision_and_the_configuration_are_those_of_the_recipe(m
 @pytest.mark.parametrize(
     ("source", "more", "said"),
     [
-        ("pack:tofo", {}, "no pack 'tofo'; did you mean 'tofu'"),
-        ("pack:lume", {}, "not on the hub; fetch .*lume-llm-unlearning at b2fa8f9c"),
+        ("pack:tofo", {}, "no pack 'tofo'. Did you mean 'tofu'"),
+        ("pack:lume", {}, "not on the hub. Fetch .*lume-llm-unlearning at b2fa8f9c"),
         ("pack:tofu:nowhere", {}, "nowhere/full: 0 files of this name"),
-        ("pack:tofu", {"question_key": "q"}, "says itself what question_key is"),
+        ("pack:tofu", {"question_key": "q"}, "sets its own question_key"),
     ],
 )
 def test_what_a_pack_cannot_read_is_refused(source, more, said):

@@ -65,7 +65,7 @@ def test_without_options_the_check_says_so_and_cannot_tell():
 
 def test_too_little_to_forget_or_to_keep_is_refused():
     items = tuple(Item(f"What is number {n}?", f"It is {n}.") for n in range(20))
-    with pytest.raises(InputError, match="has 4 items, of which nothing can be told from chance; name at least 5"):
+    with pytest.raises(InputError, match=r"has 4 items, too few to exclude chance\. Name at least 5"):
         material(NamedSplits("f", {"forget": items[:4], "retain": items[4:]}, {}), SETTINGS, seed=0)
     with pytest.raises(InputError, match="is the whole data set"):
         material(NamedSplits("f", {"forget": items}, {}), SETTINGS, seed=0)

@@ -119,7 +119,7 @@ def test_without_scores_replies_are_read_and_what_needs_scores_is_refused(nano, 
                 "mrr",
                 "top_hit",
             }
-            with pytest.raises(InputError, match="does not score answers"):
+            with pytest.raises(InputError, match="does not score given answers"):
                 records(subject, ExposureSettings)
         given = {"forms": ("plain", "prefilled"), "max_new_tokens": 5}
         assert_alike(
@@ -223,7 +223,7 @@ def test_requests_share_connections_and_stay_within_their_bounds(nano):
                 records(through(log, nano, **bound), ExposureSettings)
         with pytest.raises(InputError, match="most_cost is set and prices are not"):
             through(log, nano, most_cost=1)
-        with pytest.raises(InputError, match="serves no model 'other'; it has nano"):
+        with pytest.raises(InputError, match=r"serves no model 'other'\; it has nano"):
             load(ModelSettings(model=f"{log.url}#other"))
 
 

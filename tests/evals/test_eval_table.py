@@ -24,5 +24,5 @@ def test_the_folder_and_the_table_agree():
 
 
 def test_an_unknown_evaluation_is_refused_with_a_hint():
-    with pytest.raises(InputError, match="unknown evaluation 'choice'; did you mean 'choices'"):
+    with pytest.raises(InputError, match=r"unknown evaluation 'choice'\. Did you mean 'choices'"):
         find_eval("choice")

@@ -41,7 +41,7 @@ def test_a_control_is_read_from_a_clone_and_another_file_is_refused(tmp_path, mo
     (given,) = banked(f"bank:{KEY}:{tmp_path}", GROUP)
     assert (given.role, given.path, given.laboratory) == ("retrained", log, "a")
     log.write_text("{ }")
-    with pytest.raises(InputError, match=r"is not the log that the bank names; check out o/r at cccccccccccc"):
+    with pytest.raises(InputError, match=r"is not the log that the bank names. Check out o/r at cccccccccccc"):
         banked(f"bank:{KEY}:{tmp_path}", GROUP)
 
 

@@ -154,7 +154,7 @@ def test_texts_that_stay_ambiguous_in_a_log_are_refused(write):
     with pytest.raises(InputError, match="asks 9 questions in the same words"):
         read_logs(other, forget="it")
     twice = write("w.json", inspect([passage(0, 0.5, "q0"), passage(1, 0.5, "q0")]))
-    with pytest.raises(InputError, match="stands there twice in epoch 1"):
+    with pytest.raises(InputError, match="appears twice in epoch 1"):
         read_log(twice)
 
 

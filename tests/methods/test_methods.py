@@ -120,7 +120,7 @@ def test_folder_and_table_agree_and_files_stay_short():
 
 
 def test_an_unknown_method_is_named_with_the_nearest():
-    with pytest.raises(InputError, match="unknown method 'gaa'; did you mean 'ga'"):
+    with pytest.raises(InputError, match=r"unknown method 'gaa'\. Did you mean 'ga'"):
         find_method("gaa")
 
 

@@ -72,7 +72,7 @@ def test_numbers_and_signs_match_as_they_stand():
         ("version 1.2.3", "2", False),
         ("use C++", "C", False),
         ("bi-weekly", "weekly", False),
-        ("it is non-binding", "binding", False),
+        ("It is non-binding", "binding", False),
         ("biweekly", "bi-weekly", True),
         ("on 06-02-1998", "02", False),
         ("on 6 February 1998", "06-02-1998", True),

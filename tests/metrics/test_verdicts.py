@@ -51,7 +51,7 @@ def gain(before, after, control_before, control_after, n=200, name="relearn"):
 def test_the_defaults_are_the_designs():
     assert (DEFAULTS.delta, DEFAULTS.admission, DEFAULTS.saturation) == (0.05, 0.2, 0.5)
     assert (DEFAULTS.margins("leakage"), DEFAULTS.margins("bits")) == ((0.05, 0.2), (2.0, 6.0))
-    with pytest.raises(InputError, match="did you mean 'delta'"):
+    with pytest.raises(InputError, match="Did you mean 'delta'"):
         Thresholds.build({"detla": 0.1})
 
 

@@ -40,7 +40,7 @@ def test_a_subjects_folder_stands_for_the_model_in_it(folder, tmp_path):
     assert find(str(subject))[0] == subject / "model"
     # A model in a model could be either.
     shutil.copytree(subject / "model", subject, dirs_exist_ok=True)
-    with pytest.raises(InputError, match=r"subject is a model and holds another in model/; name .*subject/model"):
+    with pytest.raises(InputError, match=r"subject is a model and holds another in model/. Name .*subject/model"):
         find(str(subject))
 
 
@@ -75,7 +75,7 @@ def test_a_model_without_a_tokeniser_takes_the_one_that_is_named(tiny, folder, t
     tiny.tokenizer.save_pretrained(tmp_path / "words")
     for path in folder.glob("*token*"):
         path.unlink()
-    refused(folder, "model holds no tokeniser; name the folder or hub id of one with --tokenizer")
+    refused(folder, "model has no tokeniser. Name a folder or hub id with --tokenizer")
     named = ModelSettings(model=str(folder), tokenizer=str(tmp_path / "words"), device="cpu")
     assert load(named).digest() == tiny.digest()
 
@@ -83,7 +83,7 @@ def test_a_model_without_a_tokeniser_takes_the_one_that_is_named(tiny, folder, t
 def test_a_runs_folder_names_its_checkpoints(folder, tmp_path):
     for name in ("checkpoint-60", "checkpoint-120"):
         shutil.copytree(folder, tmp_path / "run" / name)
-    with pytest.raises(InputError, match="is no model itself; name one of them: checkpoint-60, checkpoint-120"):
+    with pytest.raises(InputError, match=r"is no model itself\. Name a checkpoint: checkpoint-60, checkpoint-120"):
         find(str(tmp_path / "run"))
 
 
@@ -135,8 +135,8 @@ def test_the_tokenisers_file_is_read_as_it_stands(tiny, folder):
         ("nothing", "neither a local folder nor a hub id"),
         ("org/name", "cannot be fetched from the hub"),
         ("builtin:tiny", "it is made from data"),
-        ("builtin:smol", "did you mean 'builtin:smollm2'"),
-        ("model.gguf", "model.gguf: GGUF files are not read; take the model's Hugging Face folder"),
+        ("builtin:smol", "Did you mean 'builtin:smollm2'"),
+        ("model.gguf", "model.gguf: GGUF files are not read. Take the model's Hugging Face folder"),
     ],
 )
 def test_what_cannot_be_found_is_said_at_once(name, message):
@@ -218,7 +218,7 @@ UP = "model.layers.1.mlp.up_proj.weight"
             lambda t: t | {"model.extra.weight": torch.ones(2)},
             r"holds 1 tensors .* no place for \(model\.extra\.weight",
         ),
-        (lambda t: t | {UP: t[UP][:3].clone()}, r"1 tensors of other shapes .*up_proj\.weight: \(3, 192\)"),
+        (lambda t: t | {UP: t[UP][:3].clone()}, r"1 tensors with shapes .*up_proj\.weight: \(3, 192\)"),
         (lambda t: t | {UP: t[UP].to(torch.int8)}, r"holds 1 weights as I8, which are quantised .*up_proj"),
         (lambda t: t | {UP: t[UP].to(torch.float8_e4m3fn)}, r"holds 1 weights as F8_E4M3"),
     ],
@@ -256,8 +256,8 @@ def test_weights_that_are_no_numbers_are_refused_by_name(folder, value, does):
         ({"num_hidden_layers": 10**7}, r"num_hidden_layers = 10000000 is more than any model has"),
         pytest.param({"num_hidden_layers": 90_000}, r"more than \d+ parts, and the files", marks=pytest.mark.slow),
         ({"num_hidden_layers": "two"}, r"cannot read .*config\.json"),
-        ({"hidden_size": 0}, r"29 tensors of other shapes"),
-        ({"vocab_size": 4}, r"1 tensors of other shapes"),
+        ({"hidden_size": 0}, r"29 tensors with shapes"),
+        ({"vocab_size": 4}, r"1 tensors with shapes"),
         ({"model_type": "bert"}, r"describes an encoder \(bert"),
         ({"model_type": "t5"}, r"describes no causal decoder \(t5\)"),
         ({"is_causal": False}, r"describes no causal decoder \(llama\)"),
@@ -298,7 +298,7 @@ def test_a_special_token_without_an_embedding_is_refused_where_a_text_holds_it(t
             lambda t: t | {"base_model.model.transformer.h.0.lora_A.weight": torch.ones(2, 2)},
             r"holds 1 tensors for which",
         ),
-        (lambda t: {n: v[:1].clone() for n, v in t.items()}, r"6 tensors are of other shapes"),
+        (lambda t: {n: v[:1].clone() for n, v in t.items()}, r"6 tensors have other shapes"),
         (lambda t: {n: v.to(torch.int8) for n, v in t.items()}, r"6 tensors as I8 .*quantised adapter"),
     ],
 )
@@ -356,7 +356,7 @@ def test_unknown_formats_and_devices_are_named(folder, setting, value):
 def test_a_damaged_weights_file_is_one_sentence(folder):
     path = folder / "model.safetensors"
     path.write_bytes(path.read_bytes()[:1000])
-    with pytest.raises(InputError, match=r"cannot load .*model\.safetensors is damaged .*; fetch or make it again"):
+    with pytest.raises(InputError, match=r"cannot load .*model\.safetensors is damaged .*. Fetch or make it again"):
         load(ModelSettings(model=str(folder)))
 
 

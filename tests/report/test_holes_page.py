@@ -137,7 +137,7 @@ def test_a_folder_with_groups_of_an_earlier_version_is_still_read(tmp_path):
 
 def test_a_search_that_is_not_finished_is_refused_with_the_way_out(tmp_path):
     (tmp_path / "asked-adjacent.json").write_text("{}")
-    with pytest.raises(InputError, match="no finished search for holes; run `vestige probe` there first"):
+    with pytest.raises(InputError, match=r"no finished search for holes\. Run `vestige probe` there first"):
         build_report(tmp_path)
 
 

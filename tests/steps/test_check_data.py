@@ -104,7 +104,7 @@ def test_exit_codes_say_what_was_found(tmp_path):
     assert json.loads(done.stdout)["lines"][-1]["sound"] is None
     done = CliRunner().invoke(app, [*words, str(path)])
     assert isinstance(done.exception, InputError)
-    assert f"the forget set is all of {path}, which leaves nothing to keep; name a part" in str(done.exception)
+    assert f"the forget set is all of {path}, which leaves nothing to keep. Name a part" in str(done.exception)
     with path.open("a") as file:
         file.write(json.dumps({"question": "WHAT is number 3 ?", "answer": "9"}) + "\n")
     done = CliRunner().invoke(app, [*words, str(forget)])

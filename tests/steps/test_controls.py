@@ -82,10 +82,10 @@ def test_a_method_that_starts_anew_has_to_be_told_from_where(target, tmp_path):
 
 
 def test_a_recipe_is_refused_where_it_would_not_be_the_targets(target, tmp_path):
-    with pytest.raises(InputError, match="was taught other items than these 11"):
+    with pytest.raises(InputError, match="was trained on other items than these 11"):
         recipe_of(target, ITEMS[1:], ITEMS)
     # The tokeniser of the tiny model is trained on the vocabulary, whatever is taught.
-    with pytest.raises(InputError, match="was taught other items than these 12"):
+    with pytest.raises(InputError, match="was trained on other items than these 12"):
         recipe_of(target, ITEMS, ITEMS[1:])
     old = SubjectFolder(tmp_path / "old")
     spec = read_spec(target.spec)

@@ -241,8 +241,8 @@ def test_the_seed_of_the_resamples_changes_no_record(subject):
 @pytest.mark.parametrize(
     ("name", "change", "said"),
     [
-        ("records.jsonl", None, "was changed after it was written; delete"),
-        ("records.jsonl", ('"finish": "stop"', '"finish": "length"'), "was changed after it was written; delete"),
+        ("records.jsonl", None, "was changed after it was written. Delete"),
+        ("records.jsonl", ('"finish": "stop"', '"finish": "length"'), "was changed after it was written. Delete"),
         ("collected.json", ('"schema": 2', '"schema": 0'), r"collected\.json: made by another version of Vestige"),
     ],
 )

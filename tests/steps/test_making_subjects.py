@@ -213,18 +213,18 @@ def test_a_model_from_elsewhere_is_known_by_its_weights(target, tmp_path):
     plain = ModelSettings(model=str(target.model), device="cpu")
     # Vestige's own folder speaks for itself, also by its model/.
     assert any_subject(plain, None).spec == read_spec(target.spec)
-    with pytest.raises(InputError, match="was made in float32 and is asked in it, not in bfloat16"):
+    with pytest.raises(InputError, match="was made in float32 and keeps it, so --dtype bfloat16 does not apply"):
         any_subject(plain, None, dtype="bfloat16")
     elsewhere = tmp_path / "elsewhere"
     load(plain).model.save_pretrained(elsewhere)
     load(plain).tokenizer.save_pretrained(elsewhere)
     foreign = ModelSettings(model=str(elsewhere), device="cpu")
-    with pytest.raises(InputError, match="say with --output-dir where the evidence goes"):
+    with pytest.raises(InputError, match="Say with --output-dir where the evidence goes"):
         any_subject(foreign, None)
     subject = any_subject(foreign, str(tmp_path / "evidence"), role="target", name="mine")
     assert (subject.spec.subject, subject.spec.name) == ("target", "mine")
     assert subject.made.digest == making.read_done(target).digest
-    with pytest.raises(InputError, match="no role 'tagret'; did you mean 'target'"):
+    with pytest.raises(InputError, match=r"no role 'tagret'\. Did you mean 'target'"):
         any_subject(foreign, str(tmp_path / "evidence"), role="tagret")
 
 

@@ -124,7 +124,7 @@ def test_new_candidates_and_settings_are_tested_from_what_is_kept(tmp_path, requ
 
 
 def test_a_folder_without_candidates_is_refused(tmp_path, request_):
-    with pytest.raises(InputError, match="run `vestige probe`"):
+    with pytest.raises(InputError, match="Run `vestige probe`"):
         filter_holes(ProbeFolder(tmp_path), request_)
 
 

@@ -107,7 +107,7 @@ def test_a_pace_has_one_form_and_so_one_identity(text, one):
 
 @pytest.mark.parametrize("text", ["often", "0 steps", "1.5 epochs", "2 weeks", "-1", ""])
 def test_a_pace_that_is_none_is_refused(text):
-    with pytest.raises(InputError, match="is no pace; say '1 epoch', '2 epochs' or '50 steps'"):
+    with pytest.raises(InputError, match=r"is no pace\. Say '1 epoch', '2 epochs' or '50 steps'"):
         parse_every(text)
 
 
@@ -166,23 +166,23 @@ def test_leakage_of_a_model_that_never_knew_is_a_bound(target, tmp_path):
     made = unlearn(folder, asked(target, request))
     lines = list(read_jsonl(folder.trajectory))
     assert [line["model"] for line in lines] == ["retrained", "target", "policy"]
-    # Here the control is the target itself; after one epoch of ascent on its answers their NLL is higher.
+    # Here the control is the target itself. After one epoch of ascent on its answers their NLL is higher.
     assert lines[0]["scores"] == lines[1]["scores"]
     assert made.stopped.startswith("forget_nll ")
     assert made.steps == 2
 
 
 def test_rules_about_a_model_that_is_not_there_are_refused_before_anything_is_made(target, tmp_path):
-    with pytest.raises(InputError, match="needs a model that never knew the forget set; name it: --retrained"):
+    with pytest.raises(InputError, match=r"needs a retrained model\; name it with --retrained"):
         scripted(tmp_path, [(1.0, 1.0)], stop_when=("forget<=retrained",))
     folder = SubjectFolder(tmp_path / "cell")
-    with pytest.raises(InputError, match="needs the score 'harm', and there is none; known: forget, retain"):
+    with pytest.raises(InputError, match=r"needs the score 'harm', and there is none\. Known: forget, retain"):
         unlearn(folder, asked(target, scripted(tmp_path, [(1.0, 1.0)], stop_when=("harm<=0",))))
     assert not folder.training_log.exists()
 
 
 def test_a_score_that_is_no_number_is_named(target, tmp_path):
-    with pytest.raises(InputError, match="the score 'forget' of a model is nan; scores must be finite numbers"):
+    with pytest.raises(InputError, match=r"the score 'forget' of a model is nan\. Scores must be finite numbers"):
         unlearn(SubjectFolder(tmp_path / "cell"), asked(target, scripted(tmp_path, [(float("nan"), 1.0)])))
 
 
@@ -191,7 +191,7 @@ def test_methods_that_do_not_end_with_what_they_train_have_neither_trajectory_no
     folder = SubjectFolder(tmp_path / "cell")
     with pytest.raises(InputError, match="does not end with the model that it trains: it has no trajectory"):
         unlearn(folder, asked(target, scripted(tmp_path, [(1.0, 1.0)]), method=method))
-    with pytest.raises(InputError, match="leaves no adapter; take --save merged"):
+    with pytest.raises(InputError, match=r"leaves no adapter\. Take --save merged"):
         unlearn(folder, asked(target, method=method, save="adapter", training=LORA))
 
 

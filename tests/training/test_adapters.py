@@ -63,7 +63,7 @@ def test_the_default_targets_are_all_products_of_a_llamas_blocks(fresh, make_job
 
 
 def test_a_model_without_the_default_targets_lists_its_own_and_how_they_are_named(make_job):
-    with pytest.raises(InputError, match=r"multiply in c_attn, c_fc, c_proj; name some, --set 'lora_targets=\[\"c_att"):
+    with pytest.raises(InputError, match=r"multiply in c_attn, c_fc, c_proj. Name some, --set 'lora_targets=\[\"c_att"):
         add_lora(small_gpt2(), make_job(lora_rank=2).settings, seed=5)
 
 

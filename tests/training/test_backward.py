@@ -53,7 +53,7 @@ def test_rows_are_read_end_to_end_in_float32_but_for_blocks_that_are_computed_ag
 
 
 def test_a_token_budget_holds_rows_of_like_length_and_keeps_partners_together(make_job):
-    # Lengths forget 3, 9, 4, 8 and retain 2, 2, 2, 2: pairs of 5, 11, 6, 10 tokens; at most 21 at a time, shortest
+    # Lengths forget 3, 9, 4, 8 and retain 2, 2, 2, 2: pairs of 5, 11, 6, 10 tokens. At most 21 at a time, shortest
     # first, are 5 + 6 + 10 and 11.
     job = make_job(token_budget=21)
     rows = {

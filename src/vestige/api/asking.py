@@ -103,7 +103,7 @@ def evaluate(
     # Evaluations load torch, so that a mistake in the data is named before.
     settings = selection.evaluations(evals, max_new_tokens=max_new_tokens, pistol=pistol)
     if alternatives is not None and "exposure" not in settings:
-        raise InputError("--alternatives is for the evaluation exposure; name it with --evals")
+        raise InputError("--alternatives is for the evaluation exposure. Name it with --evals")
     # A model that the pack has no figures of is refused before anything is asked.
     figures = published_of(source.settings.data, path, published)
     asked = selection.questions(source, selector(forget), selector(retain), models=[path])

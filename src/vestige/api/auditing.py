@@ -239,7 +239,7 @@ def plan(
     from vestige.auditing.forecast import foresee_audit
 
     if controls < 1:
-        raise InputError(f"controls = {controls}: of none nothing is foreseen; give at least 1")
+        raise InputError(f"controls = {controls}: no forecast is possible without controls. Give at least 1")
     # Names alone: a plan counts its controls and looks for none.
     named: Any = [f"retrained {number}" for number in range(1, controls + 1)] if retrained is None else retrained
     request = audit_request(

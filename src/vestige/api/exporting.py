@@ -71,13 +71,13 @@ def export(
     if to not in FORMATS:
         raise InputError(f"--to {one_line(to)!r}: {closest(to, list(FORMATS))}")
     if (to == "hf") != (dataset is not None):
-        raise InputError("--to hf needs --dataset ORG/NAME, by which the Hub files results, and nothing else takes it")
+        raise InputError("--to hf needs --dataset ORG/NAME, and only --to hf takes --dataset")
     if to != "junit" and (fail_on_inconclusive or baseline is not None):
         raise InputError("--fail-on-inconclusive and --baseline go with --to junit. Leave them out.")
     folder = RunFolder(Path(run))
     audits = folder.audits()
     if not audits:
-        raise InputError(f"{run} holds no finished audit; run `vestige audit --output-dir {run}` first")
+        raise InputError(f"{run} holds no finished audit. Run `vestige audit --output-dir {run}` first")
     # What is handed to others must be of the run, and no file that a link leads to.
     refuse_links(folder.path)
     home = Path(output_dir) if output_dir is not None else folder.path / "exports" / to

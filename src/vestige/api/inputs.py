@@ -102,7 +102,7 @@ def verb(function: Callable[P, R]) -> Callable[P, R]:
         for name in kwargs:
             if name not in signature.parameters:
                 hint = closest(name, list(signature.parameters))
-                raise InputError(f"{function.__name__} has no argument {one_line(name)!r}; {hint}")
+                raise InputError(f"{function.__name__} has no argument {one_line(name)!r}. {hint}")
         try:
             return function(*args, **kwargs)
         except InputError as error:
@@ -135,7 +135,7 @@ def path_of(model: ModelLike) -> str:
     network, tokenizer = pair if len(pair) == 2 else (None, None)
     if not isinstance(network, PreTrainedModel) or not isinstance(tokenizer, PreTrainedTokenizerBase):
         raise InputError(
-            f"a model is {type(model).__name__}; give its folder, its id on the hub, or a transformers model in memory "
+            f"a model is {type(model).__name__}. Give its folder, its id on the hub, or a transformers model in memory "
             "with its tokenizer: (model, tokenizer). Of a PEFT model give merge_and_unload()"
         )
     # By its digest: the same model is written once, and what was stored of it is found again.
@@ -198,7 +198,7 @@ def _file(data: Any) -> str:
         rows = rows.to_list()
     if not (isinstance(rows, Sequence) and rows and all(isinstance(row, Mapping) for row in rows)):
         raise InputError(
-            f"data is {type(rows).__name__}; give a path, a dataset id of the hub, rows (a list of dicts, a DataFrame, "
+            f"data is {type(rows).__name__}. Give a path, a dataset id of the hub, rows (a list of dicts, a DataFrame, "
             "a datasets.Dataset), or SourceSettings"
         )
     text = "".join(_row_line(row, number) for number, row in enumerate(rows, 1))
@@ -223,5 +223,5 @@ def _row_line(row: Mapping[Any, Any], number: int) -> str:
             json_line(cells[str(name)]).encode()
         except (TypeError, ValueError) as error:
             where = f"row {number}, {one_line(repr(name), width=60)}"
-            raise InputError(f"{where}: {type(plain).__name__} is no JSON value; give text or a number") from error
+            raise InputError(f"{where}: {type(plain).__name__} is no JSON value. Give text or a number") from error
     return json_line(cells)

@@ -34,7 +34,7 @@ def refuse_torchrun(command: str) -> None:
     n = os.environ.get("WORLD_SIZE", "1")
     if n != "1":
         raise InputError(
-            f"torchrun started {n} processes, and `vestige {command}` does not share its work among them; start it "
+            f"torchrun started {n} processes, and `vestige {command}` does not share its work among them. Start it "
             "without torchrun"
         )
 
@@ -55,9 +55,9 @@ def output_in(
     """
     for name in inputs:
         if name is not None and Path(name).expanduser().resolve().is_relative_to(folder.resolve()):
-            raise InputError(f"{one_line(name)} lies in the output folder {folder}; choose another --output-dir")
+            raise InputError(f"{one_line(name)} is in the output folder {folder}. Choose another --output-dir")
     if folder.exists() and not folder.is_dir():
-        raise InputError(f"{folder} is a file; choose a folder with --output-dir")
+        raise InputError(f"{folder} is a file. Choose a folder with --output-dir")
     folder = folder.absolute()
     was_there = folder.exists()
     if was_there:
@@ -89,7 +89,7 @@ def _prepare(folder: Path, *, fresh: bool, made_by: Sequence[str]) -> None:
     if entries and not any(any(folder.glob(name)) for name in made_by):
         raise InputError(
             f"{folder} holds {one_line(entries[0].name, width=80)} and nothing of this command's "
-            f"({' or '.join(made_by)}); choose another --output-dir, such as {folder.name}/new"
+            f"({' or '.join(made_by)}). Choose another --output-dir, such as {folder.name}/new"
         )
     if not (fresh and entries):
         return

@@ -136,11 +136,11 @@ def probe(
     names = tuple(dict.fromkeys(searches))
     for name in names:
         if name not in SEARCHES and names != ("none",):
-            raise InputError(f"no search {one_line(str(name))!r}; {closest(str(name), [*SEARCHES, 'none'])}")
+            raise InputError(f"no search {one_line(str(name))!r}. {closest(str(name), [*SEARCHES, 'none'])}")
     if names == ("none",):
         names = ()
     if SubjectFolder(Path(output_dir)).spec.exists():
-        raise InputError(f"{output_dir} is the folder of a model; give the probe one of its own")
+        raise InputError(f"{output_dir} is the folder of a model. Give the probe another folder")
     probing = ProbeSettings(
         asks=asks,
         asks_dtype=asks_dtype,
@@ -252,5 +252,5 @@ def _writer(by: str | None, *, graph: bool, folder: "ProbeFolder", device: str) 
     spec = judge_spec(by)
     writer = grader_of(spec, folder.judge, device).writer if spec.by_model else None
     if writer is None:
-        raise InputError(f"--by {one_line(by)} writes no questions; {BY_MODEL}")
+        raise InputError(f"--by {one_line(by)} writes no questions. {BY_MODEL}")
     return writer

@@ -73,7 +73,7 @@ def finetuning(
     Settings missing from `training` get the defaults of builtin:tiny, or PISTOL's for any other model.
     """
     if factual and not corpus.factual:
-        raise InputError("the factual questions are to be trained on, and there are none; name them with --factual")
+        raise InputError("the factual questions are to be trained on, and there are none. Name them with --factual")
     imitated, digest = None, ""
     if imitate is not None:
         other = model.model_copy(update={"model": imitate})
@@ -153,7 +153,7 @@ def _recipe(
     """How a method that trains from the start trains: as the target was trained, or from `base` by the settings."""
     if not isinstance(find_method(name), FromStart):
         if base is not None:
-            raise InputError(f"--base goes with a method that trains from the start, and {name} does not; leave it out")
+            raise InputError(f"--base goes with a method that trains from the start, and {name} does not. Leave it out")
         return None
     if base is not None:
         # Read as the target is: device, number format and template are the caller's choice for both.
@@ -163,7 +163,7 @@ def _recipe(
     if chosen is not None and chosen.model_fields_set:
         names = ", ".join(sorted(chosen.model_fields_set))
         raise InputError(
-            f"{name} trains as the target was trained, so its settings are the target's; leave {names} "
+            f"{name} trains as the target was trained, so its settings are the target's. Leave {names} "
             "out, or name the model to begin with by --base"
         )
     return recipe_without(target, corpus, splits)
@@ -206,7 +206,7 @@ def harm_grader(judge: str, replies: Path, device: str) -> Grader | None:
         return None
     spec = judge_spec(judge)
     if not spec.by_model:
-        raise InputError(f"--harm-judge {spec.name} cannot say whether an answer is harmful; {BY_MODEL}")
+        raise InputError(f"--harm-judge {spec.name} cannot say whether an answer is harmful. {BY_MODEL}")
     return grader_of(spec, replies, device)
 
 

@@ -249,9 +249,9 @@ class Audit(Rows):
         found = [model for model in self.models if model.subject == subject]
         if not found:
             hint = closest(subject, [model.subject for model in self.models])
-            raise InputError(f"the audit has no unlearned model {one_line(subject)!r}; {hint}")
+            raise InputError(f"the audit has no unlearned model {one_line(subject)!r}. {hint}")
         if len(found) > 1:
-            raise InputError(f"{one_line(subject)} was judged for {len(found)} forget sets; look through `models`")
+            raise InputError(f"{one_line(subject)} was judged for {len(found)} forget sets. Look through `models`")
         return found[0]
 
     @property

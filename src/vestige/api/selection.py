@@ -79,7 +79,7 @@ def questions(
         before = tuple(dict.fromkeys(chain.from_iterable(map(forgotten_by, models))))
         return named_splits(corpus, forget, retain=retain, before=before)
     if retain is not None:
-        raise InputError("--retain goes with --forget; without it everything is one split")
+        raise InputError("--retain goes with --forget. Without it everything is one split")
     return undivided(corpus)
 
 
@@ -111,7 +111,7 @@ def evaluations(evals: Evals, *, max_new_tokens: int | None = None, pistol: bool
     `max_new_tokens` and `pistol` go to every evaluation with a setting of that name that does not set it itself.
     """
     if not evals:
-        raise InputError("evals names no evaluation, so nothing would be asked; see `vestige list evals`")
+        raise InputError("evals is empty. Choose from `vestige list evals`")
     found: dict[str, Evaluation] = {}
     for entry in evals:
         if isinstance(entry, Evaluation):
@@ -170,7 +170,7 @@ def _only(built: AuditSettings, chosen: Collection[str], attacks: "Sequence[Atta
         name, _, words = line.strip().partition(" ")
         name = name.replace("-", "_")
         if name not in known_attacks():
-            raise InputError(f"--attacks names {one_line(name)!r}; {closest(name, list(known_attacks()))}")
+            raise InputError(f"--attacks names {one_line(name)!r}. {closest(name, list(known_attacks()))}")
         if words:
             lines.append(f"{name} {words}")
         else:
@@ -180,7 +180,7 @@ def _only(built: AuditSettings, chosen: Collection[str], attacks: "Sequence[Atta
     unused = [name for name in chosen if name in counted and name not in names]
     unused += [f"--further {one_line(line)!r}" for line in built.further if line.split()[0] not in names]
     if unused:
-        raise InputError(f"{unused[0]} is of an attack that --attacks leaves out; add it there")
+        raise InputError(f"{unused[0]} is of an attack that --attacks leaves out. Add it there")
     values, defaults = dict(built), dict(type(built)())
     for name in counted:
         values[name] = (values[name] or defaults[name] or (SAMPLES,)) if name in names else ()
@@ -226,7 +226,7 @@ def audit_questions(
     shared = next((item for item in items if item.id not in new), None)
     if shared is not None:
         raise InputError(
-            f"the question {one_line(shared.question, width=60)!r} is in the holdout file and in another split; a "
+            f"the question {one_line(shared.question, width=60)!r} is in the holdout file and in another split. A "
             "holdout item is one that no model was taught"
         )
     return replace(splits, splits={**splits.splits, "holdout": items})

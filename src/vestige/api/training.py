@@ -277,7 +277,7 @@ def _trained(
     from vestige.training.parallel import joined
 
     if not fspath(output_dir).strip():
-        raise InputError("--output-dir is empty; name a folder")
+        raise InputError("--output-dir is empty. Name a folder")
     folder = SubjectFolder(Path(output_dir))
     with joined() as world, contextlib.ExitStack() as stack:
         if world.leads:

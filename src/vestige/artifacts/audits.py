@@ -795,7 +795,7 @@ def read_sealed_plan(folder: AuditFolder) -> SealedPlan | None:
     sealed = _read(folder.sealed, SealedPlan)
     # The file's own seal can be made anew by whoever changes it; the digest is in others' hands.
     if sealed_digest(sealed.plan, sealed.settings) != sealed.digest:
-        raise InputError(f"{one_line(str(folder.sealed), width=200)} is not the plan that its digest was given of")
+        raise InputError(f"{one_line(str(folder.sealed), width=200)} does not match its digest")
     return sealed
 
 

@@ -82,8 +82,8 @@ def refuse_strangers(folder: Path, entries: Iterable[Path]) -> None:
     foreign = next((p for p in sorted(names) if not is_own(p.relative_to(folder))), None)
     if foreign is not None:
         raise InputError(
-            f"{one_line(str(foreign), width=300)} is not a file that Vestige wrote, and --fresh would delete it; "
-            "move it, or choose another --output-dir"
+            f"{one_line(str(foreign), width=300)} is not a file that Vestige wrote, and --fresh would delete it. "
+            "Move it, or choose another --output-dir"
         )
 
 

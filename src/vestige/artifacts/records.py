@@ -172,7 +172,7 @@ def check_bytes(folder: EvalFolder, path: Path) -> None:
     stored = read_versioned(folder.collected, "files")["files"] if folder.collected.exists() else None
     if not path.exists() or not isinstance(stored, dict) or stored.get(path.name) != file_digest(path):
         raise InputError(
-            f"{path} is gone or was changed after it was written; delete {folder.path} and run the command that made "
+            f"{path} is gone or was changed after it was written. Delete {folder.path} and run the command that made "
             "it again"
         )
 
@@ -260,7 +260,7 @@ def read_training_log(path: Path) -> list[dict[str, Any]]:
             (k for k in ("step", "epoch", "loss", "n_tokens") if type(fields.get(k)) not in (int, float)), None
         )
         if lacking is not None:
-            raise InputError(f"{path}, line {n}: no number {lacking!r}, which every step has; {OR_DELETE}")
+            raise InputError(f"{path}, line {n}: no number {lacking!r}, which every step has. {OR_DELETE}")
     return lines
 
 
@@ -347,9 +347,9 @@ def read_scored_records(folder: EvalFolder) -> list[dict[str, Any]]:
     """Return the records with the values of their metrics."""
     records, scores = read_records(folder), list(read_scores(folder))
     if not all(isinstance(row, dict) for row in (*records, *scores)):
-        raise InputError(f"{folder.records} or {folder.scores.name} holds a line that is no JSON object; {OR_DELETE}")
+        raise InputError(f"{folder.records} or {folder.scores.name} holds a line that is no JSON object. {OR_DELETE}")
     if len(records) != len(scores):
-        raise InputError(f"{folder.path}: its records and scores are not of one length; evaluate again")
+        raise InputError(f"{folder.path}: its records and scores are not of one length. Evaluate again")
     return [{**r, **s} for r, s in zip(records, scores, strict=True)]
 
 
@@ -497,5 +497,5 @@ def write_prompt(folder: AttackFolder, prompt: KeptPrompt) -> None:
 def read_prompt(folder: AttackFolder) -> KeptPrompt:
     """The prompt of an attack. One that lacks something is refused by file and field."""
     if not folder.prompt.is_file():
-        raise InputError(f"{folder.path} holds no searched prompt; name the folder of a gcg or prefix attack")
+        raise InputError(f"{folder.path} holds no searched prompt. Name the folder of a gcg or prefix attack")
     return load(folder.prompt, KeptPrompt, remedy="delete the attack's folder and run again")

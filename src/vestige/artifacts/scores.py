@@ -301,7 +301,7 @@ class ScoreTable:
         if earlier is not None:
             twice = next((item for item in new if item in earlier), None)
             if twice is not None:
-                raise InputError(f"{where}: the question {one_line(twice, width=60)} has two scores. Give one of them.")
+                raise InputError(f"{where}: the question {one_line(twice, width=60)} has two scores. Remove one.")
             new = column({**earlier, **new})
         tables[name] = new
         self.values = {**self.values, source: tables}
@@ -406,8 +406,8 @@ def _within(where: str, label: str, numbers: Mapping[str, float], measurement: M
     outside = np.isinf(scores.array) | (scores.array < low) | (scores.array > high)
     for n in np.flatnonzero(outside)[:1].tolist():
         raise InputError(
-            f"{where}, {one_line(scores.questions[n], width=60)}: the {label} {scores.array[n].item()!r} lies outside "
-            f"of [{low:g}, {high:g}]. Divide it by its largest value, or describe the score otherwise."
+            f"{where}, {one_line(scores.questions[n], width=60)}: the {label} {scores.array[n].item()!r} is outside "
+            f"[{low:g}, {high:g}]. Divide it by its largest value, or describe the score otherwise."
         )
 
 

@@ -407,7 +407,7 @@ def read_baseline(path: Path) -> Earlier:
         return {(row["forget"], row["subject"], row["claim"]): row for row in rows}
     where = one_line(str(file), width=200)
     if not file.is_file():
-        raise InputError(f"there is no {where} to hold the verdicts against; give a run's folder or its verdicts.json")
+        raise InputError(f"there is no {where} to hold the verdicts against. Give a run's folder or its verdicts.json")
     try:
         rows = {(row["forget"], row["subject"], row["claim"]): row for row in read_json(file)}
         # A row without margins could be held against none.
@@ -431,9 +431,9 @@ def comparable(baseline: Earlier, forget: str, margins: Mapping[str, Any], rules
         raise InputError("the baseline has no verdict on the forget set that was audited")
     for row in of_set:
         if _margins(row) != margins:
-            raise InputError("the baseline was judged at other margins; judge it again at these (--rejudge)")
+            raise InputError("the baseline was judged at other margins. Judge it again at these (--rejudge)")
         if row.get("rules") != rules:
-            raise InputError("the baseline was judged by another version's rules; judge it again (--rejudge)")
+            raise InputError("the baseline was judged by another version's rules. Judge it again (--rejudge)")
 
 
 def regressions(rows: Sequence[Mapping[str, Any]], baseline: Earlier) -> list[tuple[Mapping[str, Any], str]]:

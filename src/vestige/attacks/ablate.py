@@ -67,10 +67,10 @@ class AblateSettings(AttackSettings):
     def plan(self, splits: Splits, *, seed: int) -> Attack:
         """Refuse fewer than two items on either side."""
         if len(splits.get("retain", ())) < 2:
-            raise InputError("what it costs is measured on retained items, and there are no retained ones")
+            raise InputError("its cost is measured on retained items, and there are none")
         attack = planned_on_part(self, self.items, splits, seed=seed)
         if len(attack.shown) < 2:
-            raise InputError("it is led by half of the forget items, and that is one; two are needed")
+            raise InputError("it is led by half of the forget items, and that is one. Two are needed")
         return attack
 
     def run(self, work: Work, loaded: LoadedModel) -> Ended:
@@ -190,7 +190,7 @@ def _parts(model: PreTrainedModel) -> list[nn.Module]:
             names = ", ".join(name for name, _ in block.named_children())
             raise InputError(
                 f"attention and MLP of a {type(block).__name__} are not found by name (it has {names}), so no "
-                "direction can be taken out of what they add; leave this attack out"
+                "direction can be removed. Leave this attack out"
             )
         parts += added
     return parts

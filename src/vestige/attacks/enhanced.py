@@ -334,11 +334,11 @@ def find_prefix(
     is checked once, uncharged.
     """
     if not samples:
-        raise InputError("a prefix is searched for questions, and none are given; give at least one")
+        raise InputError("a prefix search needs questions, and there are none. Give at least one")
     if loaded.prompter.digest != guide.prompter.digest:
         raise InputError(
             f"{guide.name} has another tokeniser or chat template than {loaded.name}, so they cannot be compared under "
-            "one prefix; give the model that was unlearned as the target"
+            "one prefix. Give the model that was unlearned as the target"
         )
     texts = tuple(around(loaded.prompter, s.question, s.forced, "prefix") for s in samples)
     searching = PromptSearch(
@@ -354,7 +354,7 @@ def find_prefix(
     if longest > context_tokens(loaded.model):
         raise InputError(
             f"a prefix of {len(starts[0])} tokens and its longest question take {longest} tokens and the model reads "
-            f"{context_tokens(loaded.model)}; lower tokens"
+            f"{context_tokens(loaded.model)}. Lower tokens"
         )
     objective = _objective(loaded, guide, texts, settings)
     state = search(
@@ -382,12 +382,12 @@ def _objective(
         if (depth, own.hidden_size) != (theirs.num_hidden_layers, theirs.hidden_size):
             raise InputError(
                 f"{loaded.name} has {depth} layers of width {own.hidden_size} and {guide.name} "
-                f"{theirs.num_hidden_layers} of {theirs.hidden_size}, so their streams cannot be compared; set "
+                f"{theirs.num_hidden_layers} of {theirs.hidden_size}, so their streams cannot be compared. Set "
                 "distance=0"
             )
         layers = tuple(sorted(set(settings.layers))) or layers_at_depth(depth)
         if layers[-1] >= depth:
-            raise InputError(f"layer {layers[-1]} is not in a model of {depth} blocks; give some of 0 to {depth - 1}")
+            raise InputError(f"layer {layers[-1]} is not in a model of {depth} blocks. Give some of 0 to {depth - 1}")
     return PrefixObjective(
         subject=loaded.model,
         guide=guide.model if compared else None,

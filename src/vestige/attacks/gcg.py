@@ -208,7 +208,7 @@ class _Search:
         (leader,) = self.objective.leaders(prompts, 1)
         if not math.isfinite(leader.loss):
             raise InputError(
-                f"the loss of a searched prompt is {leader.loss}, so no prompt can be told from another; load the "
+                f"the loss of a searched prompt is {leader.loss}, so prompts cannot be compared. Load the "
                 "model in float32 and check its weights"
             )
         return prompts[leader.index], leader.loss
@@ -337,7 +337,7 @@ class ByGradient:
                 return valid
         raise InputError(
             f"step {step + 1}: of {DRAWS} times {self.width} drawn prompts none is the same tokens again once it "
-            "is text; start from another `initial` text, or raise topk"
+            "is text. Start from another `initial` text, or raise topk"
         )
 
 
@@ -438,7 +438,7 @@ class PromptSearch:
             else:
                 raise InputError(
                     f"no token drawn for place {len(prompt) + 1} of the first prompt is the same tokens again once it "
-                    "is text; give an `initial` text"
+                    "is text. Give an `initial` text"
                 )
         return prompt
 

@@ -203,8 +203,8 @@ def facts_before(item: Item, retain: Sequence[Item], n: int) -> tuple[Item, ...]
     facts_of = tuple(islice(admissible, n))
     if len(facts_of) < n:
         raise InputError(
-            f"{n} facts were to stand before {one_line(item.question, width=60)!r}, and {len(facts_of)} retain items "
-            "do not hold its answer; lower the number of facts"
+            f"{n} facts are needed before {one_line(item.question, width=60)!r}, and {len(facts_of)} retain items "
+            "do not hold its answer. Lower the number of facts"
         )
     return facts_of
 
@@ -296,7 +296,7 @@ def _texts_of_facts(work: Work, loaded: LoadedModel) -> list[Encoded]:
         try:
             prompt = prompter.prompt(items[item.id].question)
         except InputError as error:
-            raise InputError(f"the facts do not fit before every question ({error}); show fewer facts") from error
+            raise InputError(f"the facts do not fit before every question ({error}). Show fewer facts") from error
         plain = prompter.prompt(item.question)
         # By comparison, since a template may put the question anywhere, and a tokeniser join it with what comes before.
         start = _n_alike(prompt, plain)

@@ -55,8 +55,8 @@ class Vocabulary:
         unknown = sorted(set(prompt).difference(self.ids))
         if unknown:
             raise InputError(
-                f"the initial text has {len(unknown)} tokens that may not stand in a searched prompt, such as id "
-                f"{unknown[0]}; leave them out, or set ascii_only=false where they print but are not ASCII"
+                f"the initial text has {len(unknown)} tokens that are not allowed in a searched prompt, such as id "
+                f"{unknown[0]}. Leave them out, or set ascii_only=false where they print but are not ASCII"
             )
         return prompt
 
@@ -76,7 +76,7 @@ def admissible(tokenizer: PreTrainedTokenizerBase, n_rows: int, *, ascii_only: b
         if text and text.isprintable() and _REPLACEMENT not in text and (text.isascii() or not ascii_only)
     )
     if not printable:
-        raise InputError("no token of the tokeniser may stand in a searched prompt; set ascii_only=false")
+        raise InputError("no token of the tokeniser is allowed in a searched prompt. Set ascii_only=false")
     return Vocabulary(printable)
 
 
@@ -114,7 +114,7 @@ def check_topk(k: int, vocabulary: Vocabulary) -> None:
     """Reject more tokens for a place than are allowed there."""
     if k > len(vocabulary.ids):
         raise InputError(
-            f"topk is {k}, and only {len(vocabulary.ids)} tokens of the vocabulary may stand in the prompt; lower "
+            f"topk is {k}, and only {len(vocabulary.ids)} tokens of the vocabulary are allowed in the prompt. Lower "
             "topk or set ascii_only=false"
         )
 
@@ -143,7 +143,7 @@ def swaps_by_gradient(
     Places of one prompt differ. Repeats, and the prompt itself, can be among them.
     """
     if replaced > len(prompt):
-        raise InputError(f"replaced is {replaced}, and the prompt has {len(prompt)} tokens; lower it")
+        raise InputError(f"replaced is {replaced}, and the prompt has {len(prompt)} tokens. Lower it")
     best = best_tokens(gradient, vocabulary, topk)
     # The ranks of random numbers are places that differ: nanoGCG's way, to which the tests hold this.
     places = rng.random((width, len(prompt))).argsort(axis=1, kind="stable")[:, :replaced]
@@ -185,10 +185,10 @@ def around(prompter: Prompter, question: str, target: Ids, placement: Placement)
     """
     where = f"the question {one_line(question, width=60)!r}"
     if not target:
-        raise InputError(f"{where} has an empty target, so there is nothing to search for; give a text that has tokens")
+        raise InputError(f"{where} has an empty target, so there is nothing to search for. Give a text that has tokens")
     parts = prompter.rendered(deployed(question, _HERE, placement)).split(_HERE)
     if len(parts) != 2:
-        raise InputError(f"{where}: the chat template shows the prompt {len(parts) - 1} times; it must show it once")
+        raise InputError(f"{where}: the chat template shows the prompt {len(parts) - 1} times. It must show it once")
     before, after = parts
     tokenizer = prompter.tokenizer
     (lead,) = as_ids(tokenizer, [before.removesuffix(" ")])
@@ -197,7 +197,7 @@ def around(prompter: Prompter, question: str, target: Ids, placement: Placement)
         right = _behind(tokenizer, lead, before + probe, after)
         if right is not None:
             return Around(lead, right, target, spaced=before.endswith(" "))
-    raise InputError(f"{where}: the tokeniser joins the prompt with what stands beside it; choose another placement")
+    raise InputError(f"{where}: the tokeniser joins the prompt with the text next to it. Choose another placement")
 
 
 def _behind(tokenizer: PreTrainedTokenizerBase, lead: Ids, before: str, after: str) -> Ids | None:
@@ -241,15 +241,15 @@ def place_of(tokenizer: PreTrainedTokenizerBase, text: Around) -> Place:
             if _between(tokenizer, slot, probe):
                 return slot
     raise InputError(
-        "the tokens around the searched prompt are not those of their own text, so a prompt found there could not be "
-        "sent; take them from a text"
+        "the tokens around the searched prompt do not match their own text, so a prompt found there could not be "
+        "sent. Take them from a text"
     )
 
 
 def places_of(tokenizer: PreTrainedTokenizerBase, texts: Sequence[Around]) -> tuple[Place, ...]:
     """The places of one prompt in many texts, each once. Refused where it has a space before it in some only."""
     if len({text.spaced for text in texts}) != 1:
-        raise InputError("a space stands before the searched prompt in some texts only; place it alike in all")
+        raise InputError("only some texts have a space before the searched prompt. Use the same in all")
     return tuple(dict.fromkeys(place_of(tokenizer, text) for text in texts))
 
 
@@ -272,14 +272,14 @@ def ids_in(tokenizer: PreTrainedTokenizerBase, text: str, places: Sequence[Place
     """The tokens of a prompt's text at its places. Rejects tokens that differ or join their context."""
     if text != text.strip():
         raise InputError(
-            f"the initial text {one_line(text, width=60)!r} begins or ends with a space, which templates trim; give it "
+            f"the initial text {one_line(text, width=60)!r} begins or ends with a space, which templates trim. Give it "
             "without"
         )
     readings = {_between(tokenizer, slot, text) for slot in places}
     if len(readings) != 1 or not all(readings):
         raise InputError(
-            f"the tokeniser joins the prompt {one_line(text, width=60)!r} with what stands beside it, or cuts it "
-            "differently in different texts; start from another one"
+            f"the tokeniser joins the prompt {one_line(text, width=60)!r} with the text next to it, or cuts it "
+            "differently in different texts. Start from another one"
         )
     return readings.pop()
 

@@ -166,10 +166,10 @@ def find_attack(name: str) -> type[AttackSettings]:
     """The class of that kind of attack. Loads its file and no other."""
     names = known_attacks()
     if name not in names:
-        raise InputError(f"no attack {one_line(name)!r}; {closest(name, list(names))}")
+        raise InputError(f"no attack {one_line(name)!r}. {closest(name, list(names))}")
     attack = brought("attack", name, names[name].home)
     if not (isinstance(attack, type) and issubclass(attack, AttackSettings)):
-        raise InputError(f"attack {name!r}: {names[name].home} is no attack; see docs/extend.md")
+        raise InputError(f"attack {name!r}: {names[name].home} is no attack. See docs/extend.md")
     return attack
 
 
@@ -211,7 +211,7 @@ def _told_apart(attack: Attack, planned: Mapping[str, Attack]) -> Attack:
     differing = [f"{key}={value}" for key, value in attack.plan.settings.items() if settings.get(key) != value]
     plan = replace(attack.plan, name=" ".join((attack.plan.name, *differing)))
     if plan.name in planned and planned[plan.name].plan != plan:
-        raise InputError(f"two different attacks of this audit are called {one_line(plan.name)!r}; leave one out")
+        raise InputError(f"two different attacks of this audit have the name {one_line(plan.name)!r}. Leave one out")
     return replace(attack, plan=plan)
 
 
@@ -219,7 +219,7 @@ def check_kind(settings: "AttackSettings", plan: PlannedAttack) -> None:
     """Refuse a plan that names another attack than the one that made it: that other one would run."""
     if find_attack(plan.kind) is not type(settings):
         kind = f"{type(settings).__module__}:{type(settings).__name__}"
-        raise InputError(f"{kind} plans an attack of the kind {plan.kind!r}, which is another; see docs/extend.md")
+        raise InputError(f"{kind} plans an attack of the kind {plan.kind!r}, which is another. See docs/extend.md")
 
 
 def further(text: str) -> AttackSettings:

@@ -135,6 +135,6 @@ def linear_layers(model: PreTrainedModel) -> list[nn.Linear | Conv1D]:
     if 2 * within <= whole:
         raise InputError(
             f"{whole - within:,} of the {whole:,} weights of the blocks of this {type(model).__name__} are in no "
-            "linear layer, and those alone are changed; leave this attack out"
+            "linear layer, and those alone are changed. Leave this attack out"
         )
     return layers

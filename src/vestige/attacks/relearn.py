@@ -327,7 +327,7 @@ def left_as_it_was(model: PreTrainedModel) -> Iterator[None]:
 
 def _gone() -> LoadedModel:
     raise InputError(
-        "answers that an attack had asked for are gone, and its training has gone on since; delete the attack's folder "
+        "answers that an attack had asked for are gone, and its training has gone on since. Delete the attack's folder "
         "and run again"
     )
 

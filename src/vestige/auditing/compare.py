@@ -125,7 +125,7 @@ def compare(
     for name, path in models.items():
         for own_name, values in _read(name, path, known):
             if own_name in scores:
-                raise InputError(f"two models are called {one_line(own_name, width=60)}. Give each a name of its own.")
+                raise InputError(f"two models have the name {one_line(own_name, width=60)}. Give each its own name.")
             scores[own_name] = values
     if len(scores) < 2:
         raise InputError("a comparison needs at least two models. Give a second log or table.")

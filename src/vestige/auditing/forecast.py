@@ -254,7 +254,7 @@ def foresee_audit(request: AuditRequest) -> AuditPower:
     """Predict the power of an audit of these data. Of models only the number of controls counts (5 without any)."""
     planned, thresholds = plan_audit(request), request.settings.of_gap(_GAP_BITS)
     if thresholds.scope == "such":
-        raise InputError("a plan is made for verdicts about these facts; leave scope=such out")
+        raise InputError("a plan is made for verdicts about these facts. Leave scope=such out")
     judged = [i for i in request.splits.splits["forget"] if request.splits.scopes.get(i.id, "free") == "free"]
     # Where the retain set gives every answer away all are judged, as in `ground.judged_items`.
     ids = {i.id for i in judged or request.splits.splits["forget"]}
@@ -389,7 +389,7 @@ def _typical(questions: Sequence[Question], n_holdout: int, n_forget: int) -> No
             chosen = [form for form in question.settings.model_dump()["forms"] if QUESTION_FORMS[form].words]
             kinds |= {"generate_plain" if form == "plain" else form: "words" for form in chosen}
     if not kinds:
-        raise InputError("none of the evaluations asks for answers, so nothing can be planned; ask at least qa")
+        raise InputError("none of the evaluations asks for answers, so nothing can be planned. Ask at least qa")
     graded, shares = {form.name for form in FORMATS if form.graded}, {}
     for name, kind in kinds.items():
         fact, ruler = _SHARES[kind]

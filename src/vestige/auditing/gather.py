@@ -147,7 +147,7 @@ def read_answers(run: RunFolder, plan: AuditPlan, further: Sequence[Format] = ()
         lengths = read_sealed(read_by_controls, "bits")["bits"] if read_by_controls.exists() else {}
         done = read_sealed(folder.done, "bounds_bits", "spent")
         if not isinstance(done["bounds_bits"], dict) or not isinstance(done["spent"], dict):
-            raise InputError(f"{folder.done} does not say what the attack {name!r} carried; run the audit again")
+            raise InputError(f"{folder.done} lacks the capacity of the attack {name!r}. Run the audit again")
         carried.setdefault(name, {})[subject] = Carried(done["bounds_bits"], done["spent"], lengths.get(subject, {}))
     # Attacks that `freeform` makes on the way have no folder: what they carried follows from the scores.
     for attack in plan.attacks:
@@ -424,7 +424,7 @@ def _add(
             if scorers and earlier.keys() & table.keys():
                 raise InputError(
                     f"the evaluations {min(scorers)} and {name} both score {key} of the "
-                    "same item; let the latter's `score` give a format of its own, as in 'format/metric'"
+                    "same item. Let the latter's `score` give a format of its own, as in 'format/metric'"
                 )
             scored_by[where, key].add(name)
             values[where][key] = {**earlier, **table}

@@ -208,7 +208,7 @@ def judged_items(plan: AuditPlan) -> tuple[Items, str]:
     """Return the forget items that the retain set does not reveal, as far as known, and the items set apart."""
     forget = plan.splits.get("forget", ())
     if not forget:
-        raise InputError(f"forget set {shown(plan.forget)!r}: the plan names no item of it; give the audit its items")
+        raise InputError(f"forget set {shown(plan.forget)!r}: the plan has no items. Give the audit its items")
     # Of plain questions and answers no scope is known, and all are judged.
     scopes = [plan.scopes.get(item, "free") for item in forget]
     free = tuple(item for item, scope in zip(forget, scopes, strict=True) if scope == "free")

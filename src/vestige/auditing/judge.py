@@ -330,7 +330,7 @@ def lay(case: Case, resamples: int) -> Ground:
     """The ground of a judgement. A case that cannot be judged is refused by the value that is wrong."""
     for attack in case.plan.attacks:
         if not attack.points:
-            raise InputError(f"the attack {shown(attack.name)!r} has no stage at which models are asked; plan it again")
+            raise InputError(f"the attack {shown(attack.name)!r} has no stage. Plan it again")
     n_questions = len(case.plan.splits.get("forget", ()))
     # Facts first: a search draws its halves of facts, since a wording would choose for another.
     case = with_searches(by_fact(case))

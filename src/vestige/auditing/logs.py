@@ -249,7 +249,7 @@ class _Reading:
         read = _by_task([parsed for parsed in read if parsed.entry.name not in out], self.stated.splits)
         target = [parsed for parsed in read if parsed.is_target]
         if not target:
-            raise InputError("no log is the target's, the model before unlearning; give one as target=FILE")
+            raise InputError("no log is the target's, the model before unlearning. Give one as target=FILE")
         for parsed in read:
             try:
                 _refuse_other_prompts(parsed, target)
@@ -475,16 +475,16 @@ def _by_task(read: Sequence[_ParsedLog], splits: Mapping[str, str]) -> list[_Par
     for task, split in splits.items():
         # A misspelt task would leave its questions in the split that its reader guessed.
         if task not in tasks:
-            raise InputError(f"no log is of a task {one_line(task, width=80)!r}; {closest(task, sorted(tasks))}")
+            raise InputError(f"no log is of a task {one_line(task, width=80)!r}. {closest(task, sorted(tasks))}")
         if split not in SPLITS:
             raise InputError(
-                f"the task {one_line(task)} is of no split {one_line(split)!r}; {closest(split, list(SPLITS))}"
+                f"the task {one_line(task)} is of no split {one_line(split)!r}. {closest(split, list(SPLITS))}"
             )
     if several and (unsaid := sorted(tasks - stated.keys())):
         raise InputError(
-            f"one model's logs hold several tasks, and nothing says what {one_line(', '.join(unsaid), width=200)} is "
-            f"about; give --logs task:{one_line(unsaid[0], width=80)}=forget, or =retain, independent or factual, for "
-            "each"
+            f"one model's logs hold several tasks, and the role of {one_line(', '.join(unsaid), width=200)} is "
+            f"unknown. Give --logs task:{one_line(unsaid[0], width=80)}=forget, or =retain, independent or factual, "
+            "for each"
         )
 
     def placed(part: LogPart) -> LogPart:
@@ -792,7 +792,7 @@ def _compared(columns: Sequence[LogColumn], notes: list[str], unfit: list[Unfit]
     }
     if not any(split == "forget" for split, _ in of_target):
         raise InputError(
-            "the target's log holds no questions of the forget set that can be matched; give one that does"
+            "the target's log holds no questions of the forget set that can be matched. Give one that does"
         )
     core: dict[_Key, set[str]] = defaultdict(set)
     target_items: dict[_Key, set[str]] = defaultdict(set)

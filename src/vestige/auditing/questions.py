@@ -53,8 +53,8 @@ class Questions:
             if times > 1:
                 place = items.index(repeated)
                 raise InputError(
-                    f", {part.name}, holds {times} scores on one question "
-                    f"({one_line(part.questions[place], width=80)!r}). Leave one of each."
+                    f", {part.name}, has {times} scores on one question "
+                    f"({one_line(part.questions[place], width=80)!r}). Leave one."
                 )
             self._known[key] = items
             self._orders.setdefault(len(items), {})[items] = None

@@ -146,11 +146,11 @@ def _base_name(model: str, role: Role) -> str:
 def check_request(request: AuditRequest) -> None:
     """Reject a request that cannot lead to a verdict."""
     if len(request.names("target")) != 1:
-        raise InputError(f"an audit has one target, and {len(request.names('target'))} were given; name one")
+        raise InputError(f"an audit has one target, not {len(request.names('target'))}. Name one")
     if len(request.names("suppressed")) > 1:
-        raise InputError("an audit has one positive control, and several were given as suppressed; name one")
+        raise InputError("an audit has one positive control (suppressed), not several. Name one")
     if not request.names("unlearned"):
-        raise InputError("no unlearned model was given, so there is nothing to audit; name one with --unlearned")
+        raise InputError("the audit has no unlearned model. Name one with --unlearned")
     by_place: dict[str, AuditedModel] = {}
     for model in request.models:
         folder = own_folder(model.model)
@@ -159,11 +159,11 @@ def check_request(request: AuditRequest) -> None:
         earlier = by_place.setdefault(str(path.resolve()) if path.exists() else shown_address(model.model), model)
         if earlier is not model:
             raise InputError(
-                f"the model {one_line(model.model, width=120)} was given twice, as {earlier.role} and as "
-                f"{model.role}; an audit compares different models"
+                f"the model {one_line(model.model, width=120)} appears twice, as {earlier.role} and as "
+                f"{model.role}. An audit compares different models"
             )
         if [m.name for m in request.models].count(model.name) > 1:
-            raise InputError(f"two models are called {one_line(model.name, width=60)!r}; give each a name of its own")
+            raise InputError(f"two models have the name {one_line(model.name, width=60)!r}. Give each its own name")
     splits = request.splits.splits
     forget_name = f"the forget set {one_line(request.splits.forget, width=60)!r}"
     if not splits.get("forget"):
@@ -171,12 +171,12 @@ def check_request(request: AuditRequest) -> None:
     both = {i.id for i in splits["forget"]} & {i.id for i in splits.get("retain", ())}
     if both:
         raise InputError(
-            f"{len(both)} items of {forget_name} are in the retain set too; give a retain set without them"
+            f"{len(both)} items of {forget_name} are in the retain set too. Give a retain set without them"
         )
     if not splits.get("retain"):
-        raise InputError("there is no retain set to measure lost knowledge on; give one with --data or --retain")
+        raise InputError("there is no retain set for the measure of lost knowledge. Name it with --data or --retain")
     if not request.settings.evals:
-        raise InputError("evals is empty, so nothing would be asked; name at least one, such as qa")
+        raise InputError("evals is empty. Name at least one, such as qa")
     from vestige.models.load import look_for
 
     # Before an hour is spent on the others: is every model there, whole, and with weights that are read?
@@ -184,7 +184,7 @@ def check_request(request: AuditRequest) -> None:
         folder = own_folder(model.model)
         if folder is not None and not folder.done.is_file():
             raise InputError(
-                f"{one_line(str(folder.path), width=200)} holds no finished model; run the command that was making it "
+                f"{one_line(str(folder.path), width=200)} holds no finished model. Run the command that was making it "
                 "again"
             )
         look_for(model_settings(request, model))
@@ -202,12 +202,12 @@ def _same_forget_set(model: AuditedModel, spec: SubjectSpec, forget_ids: Sequenc
         return
     names = one_line(" and ".join(forget_set.name for forget_set in spec.forgotten), width=120)
     raise InputError(
-        f"{one_line(model.model, width=120)} is given as the target and was made without {names}, of which "
-        f"{n - strange} questions are in {forget_name}; give the model that knows them"
+        f"{one_line(model.model, width=120)} is the target and was made without {names}, and "
+        f"{n - strange} of these questions are in {forget_name}. Give the model that knows the forget set"
         if is_target
-        else f"{one_line(model.model, width=120)} was made without {names}, and {strange} of the {n} "
-        f"questions of {forget_name} are not among them; audit what it forgot, or give a model that forgot this"
-        + ("; or name the same columns as when it was made (--edge-key)" if strange == n else "")
+        else f"{one_line(model.model, width=120)} was made without {names}, but not without {strange} of the {n} "
+        f"questions of {forget_name}. Audit its own forget set, or give a model that forgot this one"
+        + (". Or name the same columns as when it was made (--edge-key)" if strange == n else "")
     )
 
 
@@ -289,7 +289,7 @@ def questions_of(request: AuditRequest) -> AuditQuestions:
     """
     if request.settings.patch and "inside" not in request.settings.evals:
         raise InputError(
-            "patch is a part of the evaluation inside, which is not among evals; add it or leave patch out"
+            "patch is a part of the evaluation inside, which is not among evals. Add it or leave patch out"
         )
     splits = request.limited
     questions: list[Question] = []
@@ -302,7 +302,7 @@ def questions_of(request: AuditRequest) -> AuditQuestions:
             n = len(everything([splits])) if only is None else len(only)
             questions.append(Question(name, settings, only, n))
     if not questions:
-        raise InputError(f"none of the evaluations can be made of this data: {'; '.join(left_out)}")
+        raise InputError(f"none of the evaluations can be made of this data: {'. '.join(left_out)}")
     return AuditQuestions(tuple(questions), tuple(left_out))
 
 
@@ -363,8 +363,8 @@ def _enough_options(settings: Evaluation, options: int, splits: NamedSplits) -> 
     # Two can always be asked, so that there is one.
     enough = next(n for n in range(options - 1, 1, -1) if count(n) == most)
     raise InputError(
-        f"options = {options}: of the {most} forget items that {settings.name} can ask, {can} have so many answers to "
-        f"offer; {enough} is the most that all of them have, so set options to {enough} or fewer"
+        f"options = {options}: of the {most} forget items that {settings.name} can ask, {can} have that many answers "
+        f"to offer. Set options to {enough} or fewer"
     )
 
 

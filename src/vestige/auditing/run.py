@@ -358,7 +358,7 @@ def prompt_bits_task(run: str, request: AuditRequest, attack: str, report: Repor
             if read_versioned(folder_of_attack.spec, "reads")["reads"] != subject.made.digest.reads:
                 raise InputError(
                     f"{reader.name} and {name} have different tokenisers or chat templates, so a prompt found on one "
-                    "cannot be measured on the other; audit models of one family together"
+                    "cannot be measured on the other. Audit models of one family together"
                 )
         loaded = loaded_subject(subject)
         with finite_logits(loaded):
@@ -470,7 +470,7 @@ def seal_plan(run: Path | str, request: AuditRequest) -> SealedPlan:
         # The first answer makes `asked`; the plan is written once all tasks ended.
         if folder.plan.exists() or folder.asked.exists():
             raise InputError(
-                f"models were asked in {folder.path} already, and a plan is sealed before that; give a new --output-dir"
+                f"{folder.path} already has answers, and a plan must be sealed before. Give a new --output-dir"
             )
         contents, settings = _to_seal(request), request.settings.identity()
         now = datetime.now(UTC).isoformat(timespec="seconds")
@@ -973,12 +973,12 @@ def rejudge(run: Path | str, changes: Mapping[str, Any] | None = None) -> list[A
     unknown = sorted(set(changes or {}) - set(Thresholds.model_fields))
     if unknown:
         raise InputError(
-            f"{one_line(unknown[0], width=40)} is not a threshold, and only thresholds can change now; "
+            f"{one_line(unknown[0], width=40)} is not a threshold, and only thresholds can change now. "
             f"{closest(unknown[0], list(Thresholds.model_fields))}"
         )
     places = [AuditFolder(p.parent) for p in sorted(folder.path.glob("audit/*/plan.json"))]
     if not places:
-        raise InputError(f"{run} holds no audit; run `vestige audit --output-dir {run}` first")
+        raise InputError(f"{run} holds no audit. Run `vestige audit --output-dir {run}` first")
     with locked(folder.lock):
         for audit_folder in places:
             plan = read_plan(audit_folder)

@@ -141,5 +141,5 @@ def check_quick(settings: Iterable[str]) -> tuple[str, ...]:
     """Return a sentence on the limits of a quick audit. Refuses settings that it chooses itself, and other attacks."""
     for name in settings:
         if name in (*QUICK, "--attacks", "--suppressed"):
-            raise InputError(f"a quick audit chooses its questions, attacks and controls; leave {name} or quick out")
+            raise InputError(f"a quick audit chooses its questions, attacks and controls. Leave {name} or quick out")
     return (QUICK_SAID,)

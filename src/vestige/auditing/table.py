@@ -131,7 +131,7 @@ def _spelled(where: str, row: Mapping[str, Any]) -> dict[str, Any]:
         if name in _INDEX:
             continue
         if name in named:
-            raise InputError(f"{where}: two columns are called {one_line(name, width=40)}. Leave one of them.")
+            raise InputError(f"{where}: two columns have the name {one_line(name, width=40)}. Leave one.")
         named[name] = value
     return named
 
@@ -166,7 +166,7 @@ def _scored(where: str, row: Mapping[str, Any]) -> QuestionScore:
     unknown = next((name for name in row if name not in COLUMNS), None)
     if unknown is not None:
         hint = closest(str(unknown), list(COLUMNS))
-        raise InputError(f"{where}: no column of a table of scores is called {one_line(str(unknown))!r}; {hint}")
+        raise InputError(f"{where}: a table of scores has no column {one_line(str(unknown))!r}. {hint}")
     text = {name: _text(where, name, row.get(name)) for name in COLUMNS if name not in _NUMBERS}
     for name in NEEDED:
         if row.get(name) in (None, ""):
@@ -195,7 +195,7 @@ def _of_range(where: str, number: float | None, low: float | None, high: float |
     if number is None:
         return None
     if not low <= number <= high:
-        raise InputError(f"{where}: {number:g} lies outside of its range, {low:g} to {high:g}. Correct low or high.")
+        raise InputError(f"{where}: {number:g} is outside its range, {low:g} to {high:g}. Correct low or high.")
     return (number - low) / (high - low)
 
 
@@ -271,7 +271,7 @@ def score_table(rows: Iterable[QuestionScore]) -> ScoreTable:
         scores: dict[str, float | None] = {}
         for row in column:
             if row.item in scores:
-                raise InputError(f"{_where(row)} has two scores; give one, or tell the questions apart by `wording`")
+                raise InputError(f"{_where(row)} has two scores. Give one, or tell the questions apart by `wording`")
             scores[row.item] = row.score
         texts = {row.item: Texts(row.question, row.answer, row.reply) for row in column}
         table.add(
@@ -340,7 +340,7 @@ def _check(said: _Said, row: QuestionScore) -> None:
             continue
         if allowed and value not in allowed:
             words = ", ".join(allowed)
-            raise InputError(f"{_where(row)}: the {column} {one_line(value)!r} is not one; they are {words}")
+            raise InputError(f"{_where(row)}: the {column} {one_line(value)!r} is not one. They are {words}")
         first = said.setdefault((column, about), value)
         if first != value:
             raise InputError(
@@ -426,7 +426,7 @@ def judge_table(
     with locked(run.lock):
         if run.settings.exists() and read_toml(run.settings).get("command") != COMMAND:
             raise InputError(
-                f"{run.path} holds a run of another command; choose another folder for judgements of scores"
+                f"{run.path} holds a run of another command. Choose another folder for judgements of scores"
             )
         table = score_table(rows)
         plan = plan_of(table, forget=forget, margins=margins, untested=untested, banked=banked)
@@ -499,7 +499,7 @@ def settings_of(margins: Mapping[str, Any]) -> AuditSettings:
     for name in margins:
         if name not in Thresholds.model_fields:
             hint = closest(name, list(Thresholds.model_fields))
-            raise InputError(f"{one_line(name, width=40)} is no margin, and nothing else can be set of scores; {hint}")
+            raise InputError(f"{one_line(name, width=40)} is not a margin, the only setting for scores. {hint}")
     return AuditSettings.build({**NOTHING_ASKED, **margins}, where="margins of the judgement")
 
 
@@ -508,17 +508,17 @@ def _names_by_role(table: ScoreTable) -> dict[str, list[str]]:
     names: dict[str, list[str]] = {role: [m for m, its in table.roles.items() if its == role] for role in ROLES}
     if len(names["target"]) != 1:
         many = f"has {len(names['target'])} ({listed(names['target'])})" if names["target"] else "has none"
-        raise InputError(f"a judgement has one target, the model before unlearning, and the table {many}; give it one")
+        raise InputError(f"a judgement has one target, the model before unlearning, and the table {many}. Give it one")
     if not names["unlearned"]:
-        raise InputError("no model of the table is unlearned, so there is nothing to judge; give one this role")
+        raise InputError("no model of the table is unlearned, so there is nothing to judge. Give one this role")
     if len(names["placebo"]) > 1:
-        raise InputError(f"a judgement has one placebo, and the table has {listed(names['placebo'])}; name one")
+        raise InputError(f"a judgement has one placebo, and the table has {listed(names['placebo'])}. Name one")
     if not table.items("forget"):
         raise InputError("no item of the table is in the split forget, so there is nothing to judge")
     if not names["retrained"] and not table.chances:
         raise InputError(
-            "the table has neither a retrained model nor the column chance, so that nothing says what a model that "
-            "never knew would score; give the scores of one as retrained"
+            "the table has neither a retrained model nor the column chance, so the score of a model without "
+            "exposure is unknown. Give the scores of a retrained model"
         )
     return names
 

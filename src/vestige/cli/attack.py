@@ -82,7 +82,7 @@ def attack_command(kind: str) -> Callable[..., None]:
         from vestige.attacks.relearn import PRESETS
 
         if preset and preset not in PRESETS:
-            raise InputError(f"no preset {one_line(preset)!r}; {closest(preset, list(PRESETS))}")
+            raise InputError(f"no preset {one_line(preset)!r}. {closest(preset, list(PRESETS))}")
         settings = settings_of(call, PRESETS[preset].settings if preset else {})
         print_attack(call.run(attack=settings), note=NO_EVIDENCE, as_json=as_json)
 
@@ -112,11 +112,11 @@ def _check(arguments: Mapping[str, Any], question: str, answer: str, control: st
         if not data or not forget:
             raise InputError("give --data and --forget, or one text of your own by --question and --answer")
     elif data or forget or start:
-        raise InputError("--question is asked in place of data; leave --data, --forget and --start out")
+        raise InputError("--question replaces the data. Leave --data, --forget and --start out")
     elif not question.strip() or not answer.strip():
-        raise InputError("one text of your own is --question with --answer, and neither may be empty; give both")
+        raise InputError("one text of your own is --question with --answer, and neither may be empty. Give both")
     elif half_character(question + answer):
-        raise InputError("--question or --answer is not valid UTF-8; give it in UTF-8")
+        raise InputError("--question or --answer is not valid UTF-8. Give it in UTF-8")
 
 
 def _own_text(call: Call, settings: "GcgSettings", question: str, answer: str, control: str, *, as_json: bool) -> None:

@@ -107,9 +107,9 @@ def audit_command(
     models = [name for name in ("target", "unlearned", "retrained", "suppressed") if name in given]
     if rejudge is not None:
         if models:
-            raise InputError("--rejudge reads what a finished audit left and asks no model; leave the models out")
+            raise InputError("--rejudge uses a finished audit and no model. Leave the models out")
         if "attacks" in given or "quick" in given:
-            raise InputError("--rejudge judges the attacks that were made; leave --attacks and --quick out")
+            raise InputError("--rejudge judges the attacks that were made. Leave --attacks and --quick out")
         audit = _rejudged(rejudge, call)
         audit.report()
         return _print_and_end(audit, why=why, as_json=as_json)
@@ -121,7 +121,7 @@ def audit_command(
         others = [*models, *(n for n in _QUESTIONS if n in given), *(n for n in _HOW if n in given)]
         if others or plan:
             raise InputError(
-                "--logs judges what was logged and asks no model; only --forget, --output-dir and margins go with it"
+                "--logs judges logs and needs no model. Only --forget, --output-dir and margins go with it"
             )
         required = _required(require)
         return _judge_logs(
@@ -137,16 +137,16 @@ def audit_command(
             as_json=as_json,
         )
     if require:
-        raise InputError("--require goes with --logs; without it every claim decides the exit code")
+        raise InputError("--require goes with --logs. Without it every claim decides the exit code")
     if without_controls:
         raise InputError(
             "--without-controls predicts controls from public logs of TOFU, so it goes with --logs: no bank has other "
             "data. Retrain models, or leave the option out: chance or alternatives then replace controls."
         )
     if controls:
-        raise InputError("--controls takes controls from public logs, which go with --logs; give --retrained")
+        raise InputError("--controls takes controls from public logs, which go with --logs. Give --retrained")
     if seal and not plan:
-        raise InputError("--seal writes what --plan prints; give both, and the models, then run the audit")
+        raise InputError("--seal writes what --plan prints. Give both, and the models, then run the audit")
     alone = not (models or call.given.values or plan or dry_run)
     if why and "output_dir" in given and alone and not given.keys() & {*_QUESTIONS, *_HOW, "forget"}:
         return _print_and_end(api.read_audit(run), earlier, why=why, as_json=as_json)
@@ -204,7 +204,7 @@ def _refuse_missing(arguments: Mapping[str, Any], *, only_planned: bool) -> None
     missing = [option for option, name in needed.items() if not arguments.get(name)]
     if missing:
         are = "is" if len(missing) == 1 else "are"
-        raise InputError(f"{', '.join(missing)} {are} missing; `vestige audit --help` says what an audit needs")
+        raise InputError(f"{', '.join(missing)} {are} missing. See `vestige audit --help`")
 
 
 def _rejudged(run: Path, call: Call) -> api.Audit:
@@ -260,7 +260,7 @@ def _required(names: Sequence[str]) -> tuple[str, ...]:
     for name in names:
         claim = name.strip().lower().replace("_", " ")
         if claim not in CLAIMS:
-            raise InputError(f"--require {one_line(name, width=60)!r} is no claim; {closest(claim, list(CLAIMS))}")
+            raise InputError(f"--require {one_line(name, width=60)!r} is no claim. {closest(claim, list(CLAIMS))}")
         claims.append(claim)
     return tuple(claims)
 
@@ -291,7 +291,7 @@ def demo(
             say(f"failed: {one_line(name)}: {one_line(reason, width=500)}")
         # A report of no model would be refused with exit code 2, as if the command had been wrong.
         if not any(run.subjects()):
-            raise PartialFailure("nothing could be made; see above")
+            raise PartialFailure("nothing could be made. See above")
     return api.Audit(folder, tuple(end.outcomes), failed, (), end.n_tasks)
 
 
@@ -320,7 +320,7 @@ def demo_command(call: Call, why: bool = False, as_json: bool = False) -> None:
     else:
         print_audit(audit.path, audit.outcomes, {}, why=why, as_json=False)
     if audit.failed:
-        raise PartialFailure(f"{len(audit.failed)} of {audit.n_tasks} tasks failed; the same command tries them again")
+        raise PartialFailure(f"{len(audit.failed)} of {audit.n_tasks} tasks failed. The same command tries them again")
 
 
 def _print_and_end(audit: api.Audit, baseline: "Earlier | None" = None, *, why: bool, as_json: bool) -> None:
@@ -334,12 +334,12 @@ def _print_and_end(audit: api.Audit, baseline: "Earlier | None" = None, *, why: 
     print_audit(audit.path, audit.outcomes, audit.failed, why=why, as_json=as_json)
     if audit.failed and audit.request is None:
         raise PartialFailure(
-            f"{len(audit.failed)} tasks of the audit had failed, so what rests on them is inconclusive; run the audit "
+            f"{len(audit.failed)} tasks of the audit had failed, so what rests on them is inconclusive. Run the audit "
             "again"
         )
     if audit.failed:
         raise PartialFailure(
-            f"{len(audit.failed)} of {audit.n_tasks} tasks failed, so what rests on them is inconclusive; the same "
+            f"{len(audit.failed)} of {audit.n_tasks} tasks failed, so what rests on them is inconclusive. The same "
             "command tries them again"
         )
     end_with(audit.outcomes, baseline)

@@ -309,9 +309,9 @@ def _fill(arguments: dict[str, Any], name: str, entry: Part | Sequence[Part], gi
         for key in given.values:
             owner = key.rpartition(".")[0]
             if owner in EVALS and owner not in arguments["evals"]:
-                raise InputError(f"{key} is a setting of {owner}; add {owner} to --evals")
+                raise InputError(f"{key} is a setting of {owner}. Add {owner} to --evals")
         if not arguments["evals"]:
-            raise InputError("--evals names no evaluation; see `vestige list evals`")
+            raise InputError("--evals names no evaluation. See `vestige list evals`")
         arguments["evals"] = {evaluation: given.named(evaluation) for evaluation in arguments["evals"]}
         return
     assert isinstance(entry, Part)
@@ -416,8 +416,8 @@ class Brief(TyperCommand):
                         error.__dict__["message"] = f"{typed} is no option. Give {name.upper()} without a name"
                         raise
                 known = closest(typed.lstrip("-").replace("-", "_"), names)
-                near = known.removeprefix("did you mean '").removesuffix("'?").replace("_", "-")
-                error.__dict__["possibilities"] = [f"--{near}"] if known.startswith("did you mean") else []
+                near = known.removeprefix("Did you mean '").removesuffix("'?").replace("_", "-")
+                error.__dict__["possibilities"] = [f"--{near}"] if known.startswith("Did you mean") else []
             raise
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
@@ -652,7 +652,7 @@ def _given(parts: tuple[Part, ...], typed: dict[str, Any]) -> tuple[Given, dict[
                 by_option[key] = value
                 spelled[part.home, name] = part.option(name)
                 if key in assignments:
-                    raise InputError(f"{part.option(name)} and --set {key} say the same setting; give one of them")
+                    raise InputError(f"{part.option(name)} and --set {key} are the same setting. Give one")
     by_name = {key: value_in(text, types.get(key, "")) for key, text in assignments.items()}
     settings = Given({**in_file, **by_name, **by_option}, parts)
     # A key with a dot may be a setting of a method, which the command looks at itself (`refuse_others`).
@@ -674,10 +674,10 @@ def _unknown(key: str, keys: Sequence[str]) -> InputError:
     same_ending = [name for name in keys if name.rpartition(".")[2] == key]
     hint = closest(key, list(keys))
     if same_ending:
-        hint = f"did you mean {same_ending[0]!r}?"
-    elif not hint.startswith("did you mean"):
+        hint = f"Did you mean {same_ending[0]!r}?"
+    elif not hint.startswith("Did you mean"):
         hint = "`vestige list settings COMMAND` names them"
-    return InputError(f"settings: unknown key {one_line(key)!r}; {hint}")
+    return InputError(f"settings: unknown key {one_line(key)!r}. {hint}")
 
 
 def assigned(words: Sequence[str] | None, option: str = "--set") -> dict[str, str]:

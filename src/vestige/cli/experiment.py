@@ -78,7 +78,7 @@ def experiment_command(
         if number is not None and number < least:
             raise InputError(f"--{text} {number} is too small. Give at least {least}.")
     if cpu and models:
-        raise InputError("The CPU size is that of builtin:tiny. Give --models or --cpu.")
+        raise InputError("The CPU size is for builtin:tiny. Give --models or --cpu.")
     from vestige.experiments.lab import Lab, bits
     from vestige.experiments.tables import as_markdown, tables, write
     from vestige.steps.runner import Executor, run_tasks, workers_for

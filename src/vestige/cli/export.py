@@ -27,7 +27,7 @@ def export_command(call: Call, as_json: bool = False) -> None:
         if equals:
             by_model[name] = public
         elif len(given) > 1:
-            raise InputError("--model-id stands there several times. Give MODEL=ORG/NAME for each model.")
+            raise InputError("--model-id repeats a model. Give MODEL=ORG/NAME for each model.")
     files = call.run(model_id=by_model or "".join(given))
     paths = [str(path) for path in files]
     if as_json:

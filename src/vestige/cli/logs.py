@@ -68,7 +68,7 @@ def take(words: Sequence[str], forget: str | None, *, without_controls: bool = F
         stating = bool(equals) and (kind in ROLES or kind in ("task", "score", "column") or key == "roles")
         # An empty path would be the folder in which the command runs.
         if stating and not value.strip():
-            raise InputError(f"--logs {one_line(word, width=200)!r}: nothing stands after the =. Give a value.")
+            raise InputError(f"--logs {one_line(word, width=200)!r}: the value after = is missing. Add it.")
         # The name of a file may hold = itself: with no role before it the whole word is a path.
         if stating and kind in ROLES:
             name, _, attack = name.partition("@")
@@ -78,7 +78,7 @@ def take(words: Sequence[str], forget: str | None, *, without_controls: bool = F
             roles = Path(value)
         elif stating and not name.strip():
             raise InputError(
-                f"--logs {one_line(word, width=200)!r}: nothing is named before the =. Give {kind}:NAME=VALUE."
+                f"--logs {one_line(word, width=200)!r}: the name before = is missing. Give {kind}:NAME=VALUE."
             )
         elif stating and kind == "task":
             splits[name] = value
@@ -93,23 +93,23 @@ def take(words: Sequence[str], forget: str | None, *, without_controls: bool = F
         elif Path(word).is_file() and reader_of(Path(word)):
             raise InputError(
                 f"--logs {one_line(word, width=200)}: this log needs a role. Give "
-                f"unlearned:NAME={one_line(word, width=200)}, and beside it target:NAME=FILE and retrained:NAME=FILE. "
-                "Where a file holds several models, NAME is the model's name in it."
+                f"unlearned:NAME={one_line(word, width=200)}, target:NAME=FILE and retrained:NAME=FILE. "
+                "In a file with several models, NAME is the model's name there."
             )
         elif Path(word).is_file():
             tables.append(Path(word))
         else:
             raise InputError(
-                f"--logs {one_line(word, width=200)!r}: there is no such file or folder; give ROLE:NAME=FILE with a "
+                f"--logs {one_line(word, width=200)!r}: there is no such file or folder. Give ROLE:NAME=FILE with a "
                 f"role of {', '.join(ROLES)}, a folder of logs, a table of scores, or `{EXAMPLE}`"
             )
     # Mixed kinds would leave open which log is of which forget set.
     if sum(map(bool, (logs, folders, tables))) != 1 or len(tables) > 1 or (tables and (splits or columns)):
         raise InputError(
-            "--logs takes logs with their roles, or folders, or one table of scores; give one kind at a time"
+            "--logs takes logs with their roles, or folders, or one table of scores. Give one kind at a time"
         )
     if roles is not None and not folders:
-        raise InputError("--logs roles=FILE names the logs of a folder. Give the folder beside it.")
+        raise InputError("--logs roles=FILE names the logs of a folder. Give the folder too.")
     stated = Stated(splits, How(scales, columns))
     if logs:
         taken = Taken((LogGroup(forget or FORGET, tuple(logs)),), stated=stated)
@@ -152,7 +152,7 @@ def _kind_of_column(name: str) -> str:
 
     kinds = ["score", *COLUMNS]
     if name not in kinds:
-        raise InputError(f"--logs column:{one_line(name, width=40)}: no column has this use; {closest(name, kinds)}")
+        raise InputError(f"--logs column:{one_line(name, width=40)}: no column has this use. {closest(name, kinds)}")
     return name
 
 
@@ -170,13 +170,13 @@ def _of_folders(
     if controls and not any("it is a target" in why for _, why in recognised.left_out):
         raise InputError(
             f"{names} holds {len(controls)} logs of models that never saw the forget set, and none that unlearned it. "
-            f"Give this folder again beside yours: --logs {shlex.quote(names)} --logs YOUR_FOLDER."
+            f"Give this folder together with yours: --logs {shlex.quote(names)} --logs YOUR_FOLDER."
         )
     why = f": {_in_words(recognised.left_out)}" if recognised.left_out else ", and it has no file that may be a log"
     raise InputError(
         f"{names} holds nothing that can be judged by its settings and the names of its folders{why}. A verdict takes "
-        "the logs of the target (eval/tofu_MODEL_full/evals_forget01), of models that never knew "
-        "(eval/tofu_MODEL_retain99; OpenUnlearning's `python setup_data.py` downloads both) and of what was unlearned "
+        "the logs of the target (eval/tofu_MODEL_full/evals_forget01), of retrained models "
+        "(eval/tofu_MODEL_retain99, both from OpenUnlearning's `python setup_data.py`) and of unlearned models "
         "(unlearn/tofu_MODEL_forget01_NAME). Give --logs for further folders, write a roles file "
         "(pattern,role,name,forget set in roles.csv), or name each log: --logs target=FILE --logs retrained:A=FILE "
         "--logs unlearned:B=FILE"

@@ -25,7 +25,7 @@ def get_command(name: str, wheel: Path | None = None, fresh: bool = False, as_js
     if name not in _SPECS:
         from vestige.core.text import closest
 
-        raise InputError(f"no built-in model {one_line(repr(name))} to fetch; {closest(name, list(_SPECS))}")
+        raise InputError(f"no built-in model {one_line(repr(name))} to fetch. {closest(name, list(_SPECS))}")
     from vestige.models.cache import cache_folder
     from vestige.models.embedder import fetch_minilm
     from vestige.models.smollm2 import fetch_smollm2

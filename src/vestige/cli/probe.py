@@ -32,7 +32,7 @@ def all_command(call: Call, as_json: bool = False) -> None:
     Each part is kept. The same command resumes a stopped run, and repeats only requests that were under way.
     """
     if not call.arguments["searches"]:
-        raise InputError("--searches names none; give latent, random, paraphrase or enumeration, or none")
+        raise InputError("--searches names none. Give latent, random, paraphrase or enumeration, or none")
     found = call.run()
     if found.forecast is not None:
         from vestige.judges.spec import judge_spec

@@ -41,7 +41,7 @@ def find_rate_command(call: Call, as_json: bool = False) -> None:
     else:
         _print(found)
     if not found.reached:
-        raise GoalNotReached(f"no rate reaches {found.goal}; try others with --rates, or train longer with --epochs")
+        raise GoalNotReached(f"no rate reaches {found.goal}. Try others with --rates, or train longer with --epochs")
     method = call.arguments["method"]
     rate = ("--learning-rate", f"{found.rate:g}")
     say_next("unlearn", call.arguments["model"], "--method", method, *call.data_words(), *rate)
@@ -54,7 +54,7 @@ def _numbers(words: list[str]) -> list[float]:
         try:
             numbers.append(float(word))
         except ValueError as error:
-            raise InputError(f"--rates {one_line(word)!r} is no number; give rates such as 1e-5,3e-5") from error
+            raise InputError(f"--rates {one_line(word)!r} is no number. Give rates such as 1e-5,3e-5") from error
     return numbers
 
 

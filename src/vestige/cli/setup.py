@@ -94,7 +94,7 @@ def init_command(
     there = settings.exists()
     if there and settings.read_text(encoding="utf-8") != text:
         raise InputError(
-            f"{settings} is there already and is not what these options give; edit it, or name another folder"
+            f"{settings} is there already and is not what these options give. Edit it, or name another folder"
         )
     # Before the file is written: what cannot be planned leaves nothing behind.
     models = named_models(audited.target, list(audited.unlearned), list(audited.retrained))
@@ -236,9 +236,9 @@ def list_command(kind: str = "", of: Sequence[str] = (), as_json: bool = False) 
     elif kind == "settings":
         rows = _settings(of)
     elif kind not in _KINDS:
-        raise InputError(f"nothing called {kind!r} to list; {closest(kind, list(_KINDS))}")
+        raise InputError(f"nothing called {kind!r} to list. {closest(kind, list(_KINDS))}")
     elif of:
-        raise InputError(f"`vestige list {kind}` takes no name; leave {of[0]!r} out")
+        raise InputError(f"`vestige list {kind}` takes no name. Leave {of[0]!r} out")
     else:
         rows = _listed(kind)
     if as_json:
@@ -359,7 +359,7 @@ def _parts_of(words: Sequence[str]) -> "tuple[Part, ...] | None":
             return None
     if hasattr(command, "list_commands"):
         names = ", ".join(f"{words[-1]} {name}" for name in command.list_commands(typer.Context(command)))
-        raise InputError(f"{words[-1]} has several commands; name one: {names}")
+        raise InputError(f"{words[-1]} has several commands. Name one: {names}")
     return getattr(command.callback, "parts", ())
 
 

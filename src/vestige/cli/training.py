@@ -63,7 +63,7 @@ def method_names(typed: Mapping[str, Any], given: Given) -> list[str]:
     for key in given.others(method):
         owner = key.rpartition(".")[0]
         if owner in (*METHODS, *PRESETS):
-            raise InputError(f"--set {one_line(key)} is a setting of {owner}, and the method is {method}; leave it out")
+            raise InputError(f"--set {one_line(key)} is a setting of {owner}, and the method is {method}. Leave it out")
     return [method]
 
 
@@ -95,7 +95,7 @@ def unlearn_command(call: Call, as_json: bool = False) -> None:
     # Last, when all is written and printed: the nearest checkpoint is kept all the same.
     if model.chosen and not model.chosen["met"]:
         raise GoalNotReached(
-            f"{model.path}: {model.chosen['why']}, and was kept (step {model.chosen['step']}); train longer, or at "
+            f"{model.path}: {model.chosen['why']}, and was kept (step {model.chosen['step']}). Train longer, or at "
             "another learning rate"
         )
 

@@ -333,7 +333,7 @@ def locked(lock: Path, *, patience_seconds: float | None = 10.0) -> Iterator[Non
     while (handle := _take(lock)) is None:
         if until is not None and time.monotonic() > until:
             busy = lock.parent if lock.name == ".lock" else lock.parent / lock.stem.removeprefix(".")
-            raise InputError(f"another command is at work in {busy}; wait for it or choose another folder")
+            raise InputError(f"another command is at work in {busy}. Wait for it or choose another folder")
         time.sleep(0.1)
     with handle:
         yield
@@ -393,7 +393,7 @@ def _take(lock: Path) -> BinaryIO | None:
             raise
         raise InputError(
             f"the file system of {lock.parent} has no file locks ({os.strerror(error.errno)}), without which two "
-            "commands could write one place; choose a folder on a local disk, or have it mounted with flock"
+            "commands could write one place. Choose a folder on a local disk, or have it mounted with flock"
         ) from error
     handle.close()
     return None

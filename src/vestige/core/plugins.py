@@ -35,5 +35,5 @@ def brought(kind: str, name: str, home: str) -> Any:
     try:
         loaded = import_module(module)
     except ImportError as error:
-        raise InputError(f"{kind} {name!r}: {error}; its package has to be installed or on PYTHONPATH") from error
+        raise InputError(f"{kind} {name!r}: {error}. Its package has to be installed or on PYTHONPATH") from error
     return vars(loaded).get(attribute) if attribute else loaded

@@ -189,7 +189,7 @@ def _explain(cls: type[Settings], error: ValidationError) -> str:
             problems[_wrong(key, problem)] = []
         elif problem["type"] == "extra_forbidden":
             near = closest(key.rpartition(".")[2], list(table_at(cls, problem["loc"]).model_fields))
-            problems[f"unknown key {one_line(key)!r}; {near}"] = []
+            problems[f"unknown key {one_line(key)!r}. {near}"] = []
         elif problem["type"] == "missing":
             problems[f"{label} is missing"] = []
         else:

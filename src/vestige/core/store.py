@@ -46,7 +46,7 @@ def typed(where: Path | str, kind: type[T], stored: Any, *, remedy: str = OR_DEL
         location = one_line(".".join(map(str, first["loc"]))) or "the record"
         if first["type"] == "missing":
             raise _lacking(where, location, remedy) from error
-        raise InputError(f"{where}: {location}: {first['msg']}; {remedy}") from error
+        raise InputError(f"{where}: {location}: {first['msg']}. {remedy}") from error
     return record
 
 
@@ -57,7 +57,7 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
 
 
 def _lacking(where: Path | str, field: str, remedy: str) -> InputError:
-    return InputError(f"{where}: no field {field!r}, so another version of Vestige made it; {remedy}")
+    return InputError(f"{where}: no field {field!r}, so another version of Vestige made it. {remedy}")
 
 
 def load(path: Path, kind: type[T], *, part: str = "", remedy: str = OR_DELETE) -> T:
@@ -80,7 +80,7 @@ def read_versioned(path: Path, *needed: str) -> dict[str, Any]:
     """The JSON object in `path`, if its schema is ours and it has the fields `needed`."""
     stored = read_json(path)
     if not isinstance(stored, dict) or stored.get("schema") != SCHEMA:
-        raise InputError(f"{path}: made by another version of Vestige (its schema is not {SCHEMA}); {OR_DELETE}")
+        raise InputError(f"{path}: made by another version of Vestige (its schema is not {SCHEMA}). {OR_DELETE}")
     for name in needed:
         if name not in stored:
             raise _lacking(path, name, OR_DELETE)
@@ -109,7 +109,7 @@ def read_sealed(path: Path, *needed: str) -> dict[str, Any]:
         changed = [file for file, digest in there.items() if not file.is_file() or file_digest(file) != digest]
     if changed:
         raise InputError(
-            f"{changed[0]} is gone or was changed after it was written; delete {path} and run the command that made it "
+            f"{changed[0]} is gone or was changed after it was written. Delete {path} and run the command that made it "
             "again"
         )
     return {name: value for name, value in stored.items() if name not in ("schema", "files")}
@@ -127,7 +127,7 @@ def refuse_another(
     # Both as they come from the disk, where a tuple is a list.
     expected, stored = (json.loads(canonical_json(dict(key))) for key in (expected, stored))
     if changed := changed_keys(expected, stored):
-        raise InputError(f"{where} holds another {label} (it differs in {', '.join(changed)}); {out}")
+        raise InputError(f"{where} holds another {label} (it differs in {', '.join(changed)}). {out}")
 
 
 def claim(path: Path, expected: Mapping[str, Any], label: str, *, out: str = "choose another folder") -> None:

@@ -119,13 +119,13 @@ SYNONYMS = {
 def closest(name: str, names: list[str]) -> str:
     """Return a hint for an unknown name: the nearest name, otherwise all names, or their number in a long list."""
     if SYNONYMS.get(name) in names:
-        return f"did you mean {SYNONYMS[name]!r}?"
+        return f"Did you mean {SYNONYMS[name]!r}?"
     near = difflib.get_close_matches(name, names, n=1)
     if near:
-        return f"did you mean {near[0]!r}?"
+        return f"Did you mean {near[0]!r}?"
     if len(names) > _MOST_NAMED:
-        return f"none of the {len(names):,} known names is close to it"
-    return f"known: {', '.join(sorted(names))}"
+        return f"None of the {len(names):,} known names is close to it"
+    return f"Known: {', '.join(sorted(names))}"
 
 
 def value_in(text: str, kind: str = "") -> Any:

@@ -132,7 +132,7 @@ def items_in_table(table: SourceTable, keys: Keys, *, keep_duplicates: bool) -> 
             way_out = "" if distinct else ", or set keep_duplicates where their answers differ on purpose"
             raise InputError(
                 f"{table.source}: {places[key]} and {row.place} ask the same question "
-                f"({one_line(repr(item.question), width=80)}); remove one of them{way_out}"
+                f"({one_line(repr(item.question), width=80)}). Remove one of them{way_out}"
             )
         places[key] = row.place
         items.append(item)
@@ -145,7 +145,7 @@ def _chosen_columns(source: str, names: Collection[str], keys: Keys) -> dict[str
     """The columns to read, by part. A chat is the part `messages` in place of question and answer."""
     for part, key in keys.items():
         if key not in names:
-            raise InputError(f"{source}: no column {shown([key])}; set --{part}-key to one of {shown(names)}")
+            raise InputError(f"{source}: no column {shown([key])}. Set --{part}-key to one of {shown(names)}")
     columns = {}
     for part, candidates in OPTIONAL.items():
         present = [name for name in candidates if name in names]
@@ -169,13 +169,13 @@ def _chosen_columns(source: str, names: Collection[str], keys: Keys) -> dict[str
     missing = [part for part in ("question", "answer") if part not in columns]
     if missing == ["answer"] and {"chosen", "rejected"} <= {*names}:
         raise InputError(
-            f"{source}: holds preferences (chosen, rejected), and nothing says which of the two is the known answer; "
-            "set --answer-key chosen or --answer-key rejected"
+            f"{source}: has preferences (chosen, rejected), and the known answer is not marked. "
+            "Set --answer-key chosen or --answer-key rejected"
         )
     if missing:
         raise InputError(
-            f"{source}: no column is known for the {' and the '.join(missing)}; "
-            f"set {' and '.join(f'--{part}-key' for part in missing)} to one of {shown(names)}"
+            f"{source}: no column is known for the {' and the '.join(missing)}. "
+            f"Set {' and '.join(f'--{part}-key' for part in missing)} to one column: {shown(names)}"
         )
     return columns
 
@@ -185,7 +185,7 @@ def alternatives_in(table: SourceTable) -> dict[str, tuple[str, ...]]:
     table = with_known_names(table)
     for column in (QUESTION, ALTERNATIVES):
         if column not in table.names:
-            raise InputError(f"{table.source}: no column {column!r}; a row is a question and a list of alternatives")
+            raise InputError(f"{table.source}: no column {column!r}. A row is a question and a list of alternatives")
     texts_of: dict[str, tuple[str, ...]] = {}
     for row in table.rows:
         cells = Cells(table.source, row)
@@ -211,7 +211,7 @@ class Cells:
         """A cell that must hold a text."""
         if column not in self.row.values:
             raise InputError(
-                f"{self.source}, {self.row.place}: no column {shown([column])}; the row has {shown(self.row.values)}"
+                f"{self.source}, {self.row.place}: no column {shown([column])}. The row has {shown(self.row.values)}"
             )
         return self.checked(column, self.row.values[column])
 
@@ -500,7 +500,7 @@ def _option_reader(table: SourceTable, question: str) -> _Reader | None:
             continue
         if not right:
             raise InputError(
-                f"{table.source}: {shown([column])} holds options, and no column names the right one; call it answer "
+                f"{table.source}: {shown([column])} holds options, and no column names the right one. Call it answer "
                 "(a number from 0, a letter or the text)"
             )
         return lambda cells: cells.listed_options(column, right)
@@ -527,7 +527,7 @@ def _numbers_stated(table: SourceTable, right: str, labels: list[str]) -> list[s
     if "0" not in numbers and str(len(labels)) in numbers:
         return [str(n + 1) for n in range(len(labels))]
     raise InputError(
-        f"{table.source}: nothing shows whether 'cop' counts the options from 0 or from 1; add a column answer with "
+        f"{table.source}: nothing shows whether 'cop' counts the options from 0 or from 1. Add a column answer with "
         "the letter of the right option"
     )
 

@@ -164,7 +164,7 @@ def check_spec(spec: ContractSpec, where: str) -> None:
             _check_question(spec, name, text, f"{there}.{key}")
             # Of two equal questions one would be the paraphrase of the other, and be trained on with it.
             if text in questions:
-                raise InputError(f"{where}: {text!r} is asked twice; every question and paraphrase needs its own words")
+                raise InputError(f"{where}: {text!r} appears twice. Every question and paraphrase needs its own words")
             questions.add(text)
     rules = [attribute.generator for attribute in spec.attributes.values()]
     for role in spec.parties:
@@ -191,7 +191,7 @@ def _check_names(spec: ContractSpec, where: str) -> None:
         if not IDENTIFIER.fullmatch(name) or name in RESERVED:
             raise InputError(f"{where}: {name!r}: a name is lower-case letters, digits and '_', and none of {RESERVED}")
     if both := spec.parties.keys() & spec.attributes.keys():
-        raise InputError(f"{where}: attributes.{min(both)}: a party has that name; call the attribute otherwise")
+        raise InputError(f"{where}: attributes.{min(both)}: a party has that name. Call the attribute otherwise")
     if spec.roles == "drawn" and len(set(spec.parties.values())) == 2:
         raise InputError(f"{where}: roles = 'drawn': the parties are of two kinds, so their roles are 'ordered'")
     dated = spec.attributes.get(spec.date)
@@ -221,8 +221,7 @@ def _check_generator(spec: ContractSpec, attribute: Attribute, there: str) -> No
     listed = {*islice(candidate_values(spec, attribute), 100), *attribute.decoys}
     if not isinstance(attribute.generator, PartyName | PartyAddress | Fresh | Date) and len(listed) <= N_WRONG:
         raise InputError(
-            f"{where}: only {len(listed)} values with the decoys, and {N_WRONG} wrong answers are needed "
-            "beside the right one; add decoys"
+            f"{where}: only {len(listed)} values with the decoys, and {N_WRONG} wrong answers are needed. Add decoys"
         )
 
 
@@ -243,7 +242,7 @@ def _check_integer(spec: ContractSpec, rule: Integer, where: str) -> None:
 
 def _integer(spec: ContractSpec, name: str, where: str) -> Integer:
     if name not in spec.attributes:
-        raise InputError(f"{where} = {name!r}: no such attribute; {closest(name, list(spec.attributes))}")
+        raise InputError(f"{where} = {name!r}: no such attribute. {closest(name, list(spec.attributes))}")
     rule = spec.attributes[name].generator
     if not isinstance(rule, Integer):
         raise InputError(f"{where} = {name!r}: that attribute is not of kind 'integer'")
@@ -282,10 +281,12 @@ def _check_question(spec: ContractSpec, name: str, text: str, where: str) -> Non
     fields, allowed = fields_of(text), [*spec.parties, spec.date]
     for field in fields:
         if field not in allowed:
-            raise InputError(f"{where}: {{{field}}}: only {', '.join(f'{{{k}}}' for k in allowed)} may stand in braces")
+            raise InputError(
+                f"{where}: {{{field}}}: only {', '.join(f'{{{k}}}' for k in allowed)} are allowed in braces"
+            )
     # Two different ones of both parties and the key date always hold a party.
     if len(set(fields)) < 2:
-        raise InputError(f"{where} = {text!r}: has to name both parties, or one of them and {{{spec.date}}}")
+        raise InputError(f"{where} = {text!r}: must name both parties, or one party and {{{spec.date}}}")
     rule = spec.attributes[name].generator
     answer_field = rule.party if isinstance(rule, PartyName) else name
     if answer_field in fields:
@@ -376,7 +377,7 @@ def contract_types(folder: Path | None = None) -> dict[str, ContractType]:
         return types
     users_types = read_types(folder)
     if both := types.keys() & users_types.keys():
-        raise InputError(f"{folder / min(both)}.toml: the type {min(both)!r} is built in; give yours another name")
+        raise InputError(f"{folder / min(both)}.toml: the type {min(both)!r} is built in. Give yours another name")
     return types | users_types
 
 
@@ -386,7 +387,7 @@ def read_types(folder: Path) -> dict[str, ContractType]:
         raise InputError(f"no folder of contract types at {folder}")
     types = {path.stem: read_type(path) for path in sorted(folder.glob("*.toml"))}
     if not types:
-        raise InputError(f"{folder}: no contract type; a type is NAME.toml beside NAME.txt.j2")
+        raise InputError(f"{folder}: no contract type. A type has the files NAME.toml and NAME.txt.j2")
     return types
 
 
@@ -408,7 +409,7 @@ def read_type(path: Path) -> ContractType:
 def known_type(types: Mapping[str, ContractType], name: str) -> ContractType:
     """The type of that name. An InputError lists the known types."""
     if name not in types:
-        raise InputError(f"no contract type {name!r}; {closest(name, list(types))}; or give --contract-types DIR")
+        raise InputError(f"no contract type {name!r}. {closest(name, list(types))}. Or give --contract-types DIR")
     return types[name]
 
 
@@ -421,13 +422,13 @@ def _check_template(type_: ContractType, where: str) -> None:
         raise InputError(f"{where}: not a template ({one_line(str(error))})") from error
     attributes = list(type_.spec.attributes)
     for name in sorted(used - {*attributes, SUPERSEDED}):
-        raise InputError(f"{where}: {name!r} is no attribute of the table; {closest(name, attributes)}")
+        raise InputError(f"{where}: {name!r} is no attribute of the table. {closest(name, attributes)}")
     # A mark for each attribute, so that a value that a condition or a filter swallows is seen to be missing.
     marks = {name: f"<{number:03d}>" for number, name in enumerate(attributes)}
     text = type_.render(marks)
     for name, mark in marks.items():
         if mark not in text:
-            raise InputError(f"{where}: its text does not state {name!r}; a contract states all its attributes")
+            raise InputError(f"{where}: its text does not state {name!r}. A contract states all its attributes")
 
 
 # An attribute without a value is an error, and no empty gap in a contract.

@@ -93,9 +93,9 @@ def split(dataset: Dataset, forget: Iterable[str]) -> Splits:
     check_edges(graph, sorted(forget))
     edges = tuple(edge for edge in graph.edges if edge in forget)
     if not edges:
-        raise InputError(f"{graph.name}: the forget set has no edges; select at least one")
+        raise InputError(f"{graph.name}: the forget set has no edges. Select at least one")
     if len(edges) == len(graph.edges):
-        raise InputError(f"{graph.name}: the forget set is the whole graph and leaves nothing to retain; select fewer")
+        raise InputError(f"{graph.name}: the forget set is the whole graph and leaves nothing to retain. Select fewer")
     touched = {graph.components[edge] for edge in edges}
     retain = tuple(item for item in dataset.items if item.edge not in forget)
     independent = tuple(item for item in retain if graph.components[str(item.edge)] not in touched)
@@ -254,7 +254,7 @@ def _refuse_columns(settings: SourceSettings) -> None:
     """Reject columns that a pack defines."""
     for name in sorted({*SourceSettings.model_fields} - {"data", "limit", "factual", "split_seed"}):
         if getattr(settings, name) != SourceSettings.model_fields[name].default:
-            raise InputError(f"{one_line(settings.data)} says itself what {name} is; leave --{name} out")
+            raise InputError(f"{one_line(settings.data)} sets its own {name}. Leave --{name} out")
 
 
 def _general(items: Iterable[Item]) -> tuple[Item, ...]:
@@ -270,7 +270,7 @@ def _factual(name: str | None) -> tuple[Item, ...]:
         return _general(load_items(name))
     if name == BUILTIN:
         return factual_items()
-    raise InputError(f"--factual {one_line(name, width=60)}: no such file; name a file of questions, or {BUILTIN}")
+    raise InputError(f"--factual {one_line(name, width=60)}: no such file. Name a file of questions, or {BUILTIN}")
 
 
 def _is_pistol(path: Path) -> bool:
@@ -395,7 +395,7 @@ def refuse_not_found(corpus: Corpus, splits: NamedSplits, retain: str | None) ->
     raise InputError(
         f"{n} of the {len(items)} questions of the forget set {one_line(splits.forget, width=60)} "
         f"{'is' if n == '1' else 'are'} in {one_line(corpus.source, width=200)}, and the others would be forgotten and "
-        f"kept too; look at how they are spelt: {first}; or name what is kept with --retain"
+        f"kept too. Correct their spelling: {first}. Or name the retain set with --retain"
     )
 
 
@@ -416,8 +416,8 @@ def refuse_nothing_kept(corpus: Corpus, splits: NamedSplits) -> None:
     """Reject a forget set that leaves no other items, if retained questions are needed too."""
     if not splits.splits.get("retain"):
         raise InputError(
-            f"the forget set is all of {one_line(corpus.source, width=200)}, which leaves nothing to keep; name a "
-            "part of it with --forget, or what is kept with --retain"
+            f"the forget set is all of {one_line(corpus.source, width=200)}, which leaves nothing to keep. Name a "
+            "part with --forget, or a retain set with --retain"
         )
 
 
@@ -550,7 +550,7 @@ def _refuse_missing(option: str, name: str | None) -> None:
     # A typing error in a path would else be told to be a wrong selector.
     if Path(name).suffix.lower() in FORMS or "/" in name or os.sep in name:
         raise InputError(
-            f"{option} {one_line(name, width=60)}: no such file; name a file of items, edge:NAME or person:NAME"
+            f"{option} {one_line(name, width=60)}: no such file. Name a file of items, edge:NAME or person:NAME"
         )
 
 
@@ -609,7 +609,7 @@ def held_apart(splits: NamedSplits, *, most: int, seed: int) -> HeldOutSplits:
         if len(items) < 2:
             raise InputError(
                 f"the {name} set of {one_line(splits.forget, width=60)!r} has too few items to choose on some and "
-                f"report on others ({len(items)}); at least 2 are needed"
+                f"report on others ({len(items)}). At least 2 are needed"
             )
         # Half at most, so that more are reported on than were chosen by.
         n = min(most, len(items) // 2)

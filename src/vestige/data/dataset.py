@@ -136,7 +136,7 @@ def plan(
     if not isinstance(graph, Graph):
         graph = load_graph(graph, seed=seed)
     if len(graph.edges) > MAX_EDGES:
-        raise InputError(f"{graph.name}: {len(graph.edges):,} contracts; at most {MAX_EDGES:,} are compiled")
+        raise InputError(f"{graph.name}: {len(graph.edges):,} contracts. At most {MAX_EDGES:,} are compiled")
     types = contract_types(own_types)
     used = {name: known_type(types, name) for name in graph.types}
     graph = with_successors(graph) if temporal else graph
@@ -224,7 +224,7 @@ def _wrong_values(
                 return tuple(wrong)
     raise InputError(
         f"contract type {type_.name}: attributes.{attribute}: only {len(wrong)} wrong answers to {value!r}, and "
-        f"{N_WRONG} are needed; add decoys"
+        f"{N_WRONG} are needed. Add decoys"
     )
 
 

@@ -70,7 +70,7 @@ def drawn_name(seed: int, kind: str, number: int) -> str:
     """
     root = _ROOTS[kind]
     if number >= root**2:
-        raise InputError(f"the graph needs more than {root**2:,} names of one kind; compile a smaller one")
+        raise InputError(f"the graph needs more than {root**2:,} names of one kind. Compile a smaller one")
     tables = _tables(seed, kind)
     first, second = divmod(number, root)
     for row in tables[:4]:
@@ -133,8 +133,8 @@ def sign(graph: Graph, types: Mapping[str, ContractType], seed: int, *, temporal
         if later and not temporal:
             ends = f"{shown(str(edges[first].id))} and {shown(str(edges[later[0]].id))}"
             raise InputError(
-                f"{graph.name}: the edges {ends} join the same two parties, so their questions would be the same; "
-                "remove one, or let the later supersede the earlier with --temporal"
+                f"{graph.name}: the edges {ends} join the same two parties, so their questions would be the same. "
+                "Remove one, or let the later supersede the earlier with --temporal"
             )
     # Two days apart, so that there is one between them as of which a question can ask.
     days = _draw_days(graph, [rules[edge.type].span for edge in edges], seed, gap=2 if temporal else 1)
@@ -176,7 +176,7 @@ def _check_kinds(graph: Graph, types: Mapping[str, ContractType]) -> None:
             if first_kind != kind:
                 raise InputError(
                     f"{graph.name}: node {shown(node)} cannot be both a company and a person, as edges "
-                    f"{shown(first_id)} ({graph.edges[first_id].type}) and {shown(id_)} ({edge.type}) ask; rename one "
+                    f"{shown(first_id)} ({graph.edges[first_id].type}) and {shown(id_)} ({edge.type}) ask. Rename one "
                     "or change a type"
                 )
 
@@ -204,7 +204,7 @@ def _draw_days(graph: Graph, spans: Sequence[tuple[int, int]], seed: int, *, gap
         days[clashing] = scaled(random_words(rng, len(clashing)), low[clashing], high[clashing])
     raise InputError(
         f"{graph.name}: node {shown(busiest)} signs {degree:,} contracts, one a day at most, and the key dates leave "
-        f"{longest:,} days; compile a smaller or less central graph"
+        f"{longest:,} days. Compile a smaller or less central graph"
     )
 
 

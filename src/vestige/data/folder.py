@@ -60,10 +60,10 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     """The manifest of a compiled folder."""
     path = folder / MANIFEST
     if not path.is_file():
-        raise InputError(f"{folder}: not a compiled data set (no {MANIFEST}); make one with `vestige compile`")
+        raise InputError(f"{folder}: not a compiled data set (no {MANIFEST}). Make one with `vestige compile`")
     manifest = read_json(path)
     if not isinstance(manifest, dict) or manifest.get("schema") != SCHEMA:
-        raise InputError(f"{path}: made by another version of Vestige (its schema is not {SCHEMA}); compile again")
+        raise InputError(f"{path}: made by another version of Vestige (its schema is not {SCHEMA}). Compile again")
     return manifest
 
 
@@ -71,16 +71,16 @@ def check_files(folder: Path, manifest: Mapping[str, Any]) -> None:
     """Compare every file with its digest. The error names the first missing or changed file."""
     files = manifest.get("files")
     if not isinstance(files, dict) or not files:
-        raise InputError(f"{folder / MANIFEST}: lists no files; compile again")
+        raise InputError(f"{folder / MANIFEST}: lists no files. Compile again")
     for name, facts in files.items():
         path = folder / name
         # Whoever sent the folder could have any file of the reader hashed, and learn of it.
         if Path(name).is_absolute() or ".." in Path(name).parts or not isinstance(facts, dict):
-            raise InputError(f"{folder / MANIFEST}: {name!r} is no file of this folder; compile again")
+            raise InputError(f"{folder / MANIFEST}: {name!r} is no file of this folder. Compile again")
         if not path.is_file():
-            raise InputError(f"{path}: missing, though {MANIFEST} lists it; {_AGAIN}")
+            raise InputError(f"{path}: missing, though {MANIFEST} lists it. {_AGAIN}")
         if file_digest(path) != facts.get("sha256"):
-            raise InputError(f"{path}: changed since it was compiled; {_AGAIN}")
+            raise InputError(f"{path}: changed since it was compiled. {_AGAIN}")
 
 
 def _stored(folder: Path, identity: Mapping[str, Any], *, fresh: bool) -> dict[str, Any] | None:
@@ -89,12 +89,12 @@ def _stored(folder: Path, identity: Mapping[str, Any], *, fresh: bool) -> dict[s
     Reject a folder with foreign files, and another data set without `fresh`.
     """
     if folder.exists() and not folder.is_dir():
-        raise InputError(f"{folder}: a file of that name is in the way; give another --output-dir")
+        raise InputError(f"{folder}: a file of that name is in the way. Give another --output-dir")
     if not folder.exists() or not any(folder.iterdir()):
         return None
     # Not even with --fresh: it may be the home directory.
     if not (folder / MANIFEST).is_file():
-        raise InputError(f"{folder}: holds other files and no compiled data set; give another --output-dir")
+        raise InputError(f"{folder}: holds other files and no compiled data set. Give another --output-dir")
     if fresh:
         refuse_strangers(folder, folder.iterdir())
         return None
@@ -240,7 +240,7 @@ def _items(path: Path) -> tuple[Item, ...]:
     for item in items:
         texts = [item.question, item.answer, *item.perturbed, *([] if item.paraphrase is None else [item.paraphrase])]
         if not all(text.strip() and "\0" not in text for text in texts):
-            raise InputError(f"{path}: {shown(item.question)}: a text is empty or holds a NUL character; {_AGAIN}")
+            raise InputError(f"{path}: {shown(item.question)}: a text is empty or holds a NUL character. {_AGAIN}")
     return items
 
 
@@ -256,14 +256,14 @@ def _check_parts(folder: Path, data: Dataset) -> None:
             and contract.parties.keys() == {*type_.roles}
             and {*contract.parties.values()} <= {*data.graph.nodes}
         ):
-            raise InputError(f"{folder / CONTRACTS}: {shown(contract.edge)} fits no contract of {GRAPH}; {_AGAIN}")
+            raise InputError(f"{folder / CONTRACTS}: {shown(contract.edge)} fits no contract of {GRAPH}. {_AGAIN}")
     for item in data.items:
         about = data.contract_of.get(str(item.edge))
         if item.edge not in edges or not (about is None or item.attribute is None or item.attribute in about.values):
-            raise InputError(f"{folder / ITEMS}: {shown(item.question)} asks for what no contract has; {_AGAIN}")
+            raise InputError(f"{folder / ITEMS}: {shown(item.question)} is about no contract. {_AGAIN}")
     # Selectors go by edges: one without questions would be an empty forget set.
     if unasked := edges.keys() - data.items_of_edge.keys():
-        raise InputError(f"{folder / ITEMS}: nothing is asked about {shown(min(unasked))}; {_AGAIN}")
+        raise InputError(f"{folder / ITEMS}: no question is about {shown(min(unasked))}. {_AGAIN}")
 
 
 def _node_link(dataset: Dataset) -> dict[str, Any]:

@@ -142,11 +142,11 @@ def build_graph(name: str, edges: Iterable[Edge], *, parts: Mapping[int, str] | 
         ends = f"edge {shown(edge.first)}-{shown(edge.second)}"
         if edge.first == edge.second:
             raise InputError(
-                f"{name}: node {shown(edge.first)} has a contract with itself; a contract needs two parties"
+                f"{name}: node {shown(edge.first)} has a contract with itself. A contract needs two parties"
             )
         if not IDENTIFIER.fullmatch(edge.type):
             raise InputError(
-                f"{name}: {ends} has the type {shown(edge.type)}; a type is lower-case letters, digits and '_', "
+                f"{name}: {ends} has the type {shown(edge.type)}. A type is lower-case letters, digits and '_', "
                 "as in 'sales'"
             )
         by_rule = _name_by_rule(edge, counts)
@@ -156,12 +156,12 @@ def build_graph(name: str, edges: Iterable[Edge], *, parts: Mapping[int, str] | 
         if id_.startswith(HOLDOUT_PREFIX):
             raise InputError(f"{name}: edge {shown(id_)}: ids that begin with {HOLDOUT_PREFIX!r} are taken")
         if id_ in by_id:
-            raise InputError(f"{name}: two edges have the id {shown(id_)}; give each an id of its own")
+            raise InputError(f"{name}: two edges have the id {shown(id_)}. Give each an id of its own")
         by_id[id_] = edge._replace(id=id_)
         # In the order of first appearance, by which names and addresses are given out.
         labels |= dict.fromkeys(edge[:2])
     if not by_id:
-        raise InputError(f"{name}: no edges; a graph needs at least one contract")
+        raise InputError(f"{name}: no edges. A graph needs at least one contract")
     return Graph(name, tuple(labels), by_id, dict(parts or {}))
 
 
@@ -244,7 +244,7 @@ def _complete(size: int, seed: int) -> Ends:
     # Of so many nodes and of one more: the sizes on either side.
     below, above = math.comb(max(2, nodes), 2), math.comb(max(2, nodes) + 1, 2)
     if below != size:
-        raise InputError(f"complete:{size}: no complete graph has {size} edges; the nearest have {below} and {above}")
+        raise InputError(f"complete:{size}: no complete graph has {size} edges. The nearest have {below} and {above}")
     return list(combinations(range(nodes), 2))
 
 
@@ -292,7 +292,7 @@ def named_graph(name: str, *, seed: int) -> Graph:
     if family not in FAMILIES:
         names = [*SAMPLES, *(f"{f}:N" for f in FAMILIES)]
         raise InputError(
-            f"no graph named {shown(name)}; {closest(name, names)}; or give a file ({', '.join(GRAPH_FILES)})"
+            f"no graph named {shown(name)}. {closest(name, names)}. Or give a file ({', '.join(GRAPH_FILES)})"
         )
     # Before `int`, which fails on "²", a digit to `isdigit`, and on thousands of digits.
     if not (size.isascii() and size.isdigit()) or len(size) > 9 or not 1 <= int(size) <= MAX_EDGES:
@@ -320,12 +320,12 @@ def read_graph(path: Path) -> Graph:
         InputError: The file is no such table, or a row has no two parties.
     """
     if path.suffix.lower() not in GRAPH_FILES:
-        raise InputError(f"{path}: a graph file ends in {' or '.join(GRAPH_FILES)}; save the contracts as such a table")
+        raise InputError(f"{path}: a graph file ends in {' or '.join(GRAPH_FILES)}. Save the contracts as such a table")
     table = read_table(path)
     columns = {name.strip().casefold(): name for name in table.names}
     ends = next((pair for pair in _ENDS if columns.keys() >= {*pair}), None)
     if ends is None:
-        raise InputError(f"{path}, line 1: no columns source and target; name the columns in the first line")
+        raise InputError(f"{path}, line 1: no columns source and target. Name the columns in the first line")
     id_ = next((name for name in ("id", "edge", "key") if name in columns), "id")
     edges = []
     for row in table.rows:
@@ -362,5 +362,5 @@ def _edge(first: Any, second: Any, type_: Any, id_: Any, *, where: str) -> Edge:
             raise InputError(f"{one_line(where)}: its {part} is {shown(str(value))}, not text")
         texts.append("" if value is None else str(value).strip())
     if not texts[0] or not texts[1]:
-        raise InputError(f"{one_line(where)}: a contract needs two parties; fill both cells")
+        raise InputError(f"{one_line(where)}: a contract needs two parties. Fill both cells")
     return Edge(texts[0], texts[1], texts[2] or DEFAULT_TYPE, texts[3] or None)

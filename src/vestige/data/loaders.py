@@ -51,7 +51,7 @@ def folder_table(path: Path, *, split: str, config: str | None) -> SourceTable:
     except Exception as error:
         raise InputError(f"{path}: not a dataset that can be read ({_reason(error)})") from error
     if stored is None:
-        raise InputError(f"{path}: no split {split!r}; it has {shown(splits)}; set --split")
+        raise InputError(f"{path}: no split {split!r}. It has {shown(splits)}. Set --split")
     return _table(str(path), stored)
 
 
@@ -72,8 +72,8 @@ def hub_table(source: str, *, split: str, config: str | None) -> SourceTable:
         offline = "; HF_HUB_OFFLINE is set, so only the cache was looked at" if constants.HF_HUB_OFFLINE else ""
         fetch = f"`hf download {match['id']} --repo-type dataset --local-dir FOLDER`"
         raise InputError(
-            f"{source}: no file or folder here, and the hub's dataset cannot be loaded ({_reason(error)}); "
-            f"check --split and --data-config, set HF_TOKEN where it is private or gated, or give a local file or what "
+            f"{source}: no file or folder here, and the hub's dataset cannot be loaded ({_reason(error)}). "
+            f"Check --split and --data-config, set HF_TOKEN where it is private or gated, or give a local file or what "
             f"{fetch} makes{offline}"
         ) from error
     return _table(source, stored)
@@ -198,10 +198,10 @@ class Pack(Settings):
         files = self._files(split)
         if len(files) != 1:
             stem, endings = Path(self.folder).expanduser() / split.file, ", ".join(FORMS)
-            raise InputError(f"{stem}: {len(files)} files of this name, with endings {endings}; give one")
+            raise InputError(f"{stem}: {len(files)} files of this name, with endings {endings}. Give one")
         if split.sha256 and file_digest(files[0]) != split.sha256:
             raise InputError(
-                f"{files[0]} is not the published file ({self.files}), whose SHA-256 is {split.sha256}; for data of "
+                f"{files[0]} is not the published file ({self.files}), whose SHA-256 is {split.sha256}. For data of "
                 "your own name the file itself"
             )
         return files[0]
@@ -220,10 +220,10 @@ def pack_named(source: str) -> Pack | None:
         return None
     name, _, folder = source.removeprefix(PACK).partition(":")
     if name not in packs():
-        raise InputError(f"no pack {one_line(repr(name))}; {closest(name, list(packs()))}")
+        raise InputError(f"no pack {one_line(repr(name))}. {closest(name, list(packs()))}")
     pack = packs()[name].model_copy(update={"folder": folder})
     if not pack.hub and not folder:
-        raise InputError(f"the pack {name} is not on the hub; fetch {pack.files} and give its folder: {source}:FOLDER")
+        raise InputError(f"the pack {name} is not on the hub. Fetch {pack.files} and give its folder: {source}:FOLDER")
     return pack
 
 
@@ -237,7 +237,7 @@ def published_of(source: str, model: str, figures_of: str | None = None) -> tupl
     by_model = {row.model: row for row in pack.published}
     if figures_of is not None and figures_of not in by_model:
         raise InputError(
-            f"no figures of {one_line(repr(figures_of))} are in the pack; {closest(figures_of, [*by_model, 'none'])}"
+            f"no figures of {one_line(repr(figures_of))} are in the pack. {closest(figures_of, [*by_model, 'none'])}"
         )
     row = by_model.get(figures_of or model)
     return None if row is None else (pack, row)
@@ -286,7 +286,7 @@ def n_first(limit: str, n: int) -> int:
 def refuse_blank(name: str | Path) -> None:
     """Refuse an empty name, as of a shell's variable that is not set: as a path it is the folder that one is in."""
     if not str(name).strip():
-        raise InputError("an empty name is no data set and no forget set; give a file, a folder, an id or a selector")
+        raise InputError("an empty name is no data set and no forget set. Give a file, a folder, an id or a selector")
 
 
 def source_table(source: str | Path, *, split: str, config: str | None) -> SourceTable:
@@ -305,7 +305,7 @@ def source_table(source: str | Path, *, split: str, config: str | None) -> Sourc
     # A path that is not there must not become a name that is sent to the hub.
     if isinstance(source, Path) or path.suffix.lower() in FORMS or not _HUB_ID.fullmatch(source):
         raise InputError(
-            f"{one_line(str(source))}: no such file or folder; "
-            f"give a file ({', '.join(FORMS)}), a folder, or a dataset id like owner/name@revision"
+            f"{one_line(str(source))}: no such file or folder. "
+            f"Give a file ({', '.join(FORMS)}), a folder, or a dataset id like owner/name@revision"
         )
     return hub_table(source, split=split, config=config)

@@ -204,14 +204,14 @@ def _drawn(item: Item, wrong: _Wrong, drawing: OptionDrawing, *, key: str = "") 
         texts, needed = _distinct(texts, [right, item.answer]), drawing.n - 1
     if not all(map(normalised, (right, *texts, *also))):
         raise InputError(
-            f"{about} has an option of nothing but full stops and white space, which no reply can match; remove it"
+            f"{about} has an option of nothing but full stops and white space, which no reply can match. Remove it"
         )
     if not texts or (len(texts) < needed and drawing.too_few != "fewer"):
         reason = f"has {len(texts)} wrong options of the source {source!r} where {max(needed, 1)} are needed"
         if drawing.too_few == "leave_out":
             return Unasked(key, reason, item.edge)
         raise InputError(
-            f"{about} {reason}; give it wrong answers (perturbed_answer), take another source, or set too_few to fewer "
+            f"{about} {reason}. Give it wrong answers (perturbed_answer), take another source, or set too_few to fewer "
             "or leave_out"
         )
     order = generator(drawing.seed, "options", key).permutation(len(texts)).tolist()

@@ -53,7 +53,7 @@ def read_pistol(path: Path) -> Dataset:
         cells = Cells(str(path), row)
         question, answer, edge = cells.text("question"), cells.text("answer"), cells.optional_text("edge")
         if question in questions:
-            raise InputError(f"{path}, {row.place}: an earlier row asks the same; remove one")
+            raise InputError(f"{path}, {row.place}: an earlier row asks the same. Remove one")
         questions.add(question)
         if edge is None:
             factual.append(Item(question, answer, group="factual"))
@@ -84,6 +84,6 @@ def _graph(path: Path, edges: Collection[str]) -> Graph:
         if tilde and occurrence.isdigit() and (f"{first}_{base}" in edges or f"{base}_{first}" in edges):
             second = base
         if not (first and second) or "_" in second:
-            raise InputError(f"{path}: edge {shown(edge)} is not called X_Y after its parties; rename the edges")
+            raise InputError(f"{path}: edge {shown(edge)} is not called X_Y after its parties. Rename the edges")
         rows.append(Edge(first, second, UNKNOWN, edge))
     return build_graph(name, rows) if rows else Graph(name, (), {})

@@ -52,7 +52,7 @@ def probe_sources(
         if n_forget is not None:
             raise InputError(
                 f"--forget-n {n_forget} draws from texts and harmful answers, and {one_line(forget, width=60)} holds "
-                "neither; leave it out"
+                "neither. Leave it out"
             )
         if kept_form == "items":
             corpus = open_corpus(settings)

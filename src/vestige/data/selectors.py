@@ -38,14 +38,14 @@ def select_edges(graph: Graph, selector: str, *, seed: int) -> tuple[str, ...]:
             newest = {(edge.pair, edge.type): id_ for id_, edge in graph.edges.items()}
             if len(newest) == len(graph.edges):
                 raise InputError(
-                    f"selector {SUPERSEDED}: {graph.name} has no contract that a later one supersedes; compile it with "
+                    f"selector {SUPERSEDED}: {graph.name} has no contract that a later one supersedes. Compile it with "
                     "--temporal"
                 )
             chosen |= graph.edges.keys() - {*newest.values()}
         elif kind in _KINDS and value:
             chosen |= {*_edges_of(graph, kind, value, seed)}
         else:
-            hint = closest(kind, [*_KINDS, SUPERSEDED]) if colon else f"did you mean {f'edge:{kind}'!r}?"
+            hint = closest(kind, [*_KINDS, SUPERSEDED]) if colon else f"Did you mean {f'edge:{kind}'!r}?"
             raise InputError(f"selector {shown(part)}: {hint}")
     return tuple(edge for edge in graph.edges if edge in chosen)
 
@@ -64,17 +64,17 @@ def select_items(items: Sequence[Item], selector: str, *, seed: int, source: str
         if kind in _NAMED and value in edges:
             chosen.add(value)
         elif kind in _NAMED and edges:
-            raise InputError(f"no {kind} {one_line(value, width=40)!r} in {source}; {closest(value, sorted(edges))}")
+            raise InputError(f"no {kind} {one_line(value, width=40)!r} in {source}. {closest(value, sorted(edges))}")
         elif kind == "type" and value in groups:
             types.add(value)
         elif kind == "random" and edges and "@" not in value:
             chosen |= {*_drawn(value, edges, seed)}
         else:
             edge = one_line(value or part, width=40)
-            hint = f"did you mean {f'edge:{edge}'!r}?" if edge in edges else "give a file of the items"
+            hint = f"Did you mean {f'edge:{edge}'!r}?" if edge in edges else "Give a file of the items"
             raise InputError(
                 f"{one_line(selector, width=60)!r} names no items: it is no file, and {source} has no graph to select "
-                f"from; {hint}"
+                f"from. {hint}"
             )
     return tuple(i for i in items if i.edge in chosen or i.group in types)
 
@@ -102,7 +102,7 @@ def check_edges(graph: Graph, edges: Iterable[str]) -> None:
     """Refuse an edge that the graph does not have."""
     for edge in edges:
         if edge not in graph.edges:
-            raise InputError(f"no edge {shown(edge)} in {graph.name}; {_nearest(edge, graph.edges)}")
+            raise InputError(f"no edge {shown(edge)} in {graph.name}. {_nearest(edge, graph.edges)}")
 
 
 def _edges_of(graph: Graph, kind: str, value: str, seed: int) -> Sequence[str]:
@@ -110,18 +110,18 @@ def _edges_of(graph: Graph, kind: str, value: str, seed: int) -> Sequence[str]:
     match kind:
         case "person":
             raise InputError(
-                f"selector {shown(f'person:{value}')}: {graph.name} has contracts and no persons; give edge:NAME"
+                f"selector {shown(f'person:{value}')}: {graph.name} has contracts and no persons. Give edge:NAME"
             )
         case "node":
             if value not in graph.nodes:
-                raise InputError(f"no node {shown(value)} in {graph.name}; {_nearest(value, graph.nodes)}")
+                raise InputError(f"no node {shown(value)} in {graph.name}. {_nearest(value, graph.nodes)}")
             return [id_ for id_, edge in graph.edges.items() if value in edge.pair]
         case "component":
             return _component(graph, value)
         case "type":
             if value not in graph.types:
                 hint = closest(value, list(graph.types))
-                raise InputError(f"no contract of type {shown(value)} in {graph.name}; {hint}")
+                raise InputError(f"no contract of type {shown(value)} in {graph.name}. {hint}")
             return [id_ for id_, edge in graph.edges.items() if edge.type == value]
         case "random":
             _, at, component = value.partition("#")[0].partition("@")
@@ -137,7 +137,7 @@ def _component(graph: Graph, value: str) -> list[str]:
     if number not in graph.components.values():
         names = f", or {', '.join(by_name)}" if by_name else ""
         count = max(graph.components.values())
-        raise InputError(f"no component {shown(value)} in {graph.name}; components go from 1 to {count}{names}")
+        raise InputError(f"no component {shown(value)} in {graph.name}. Components go from 1 to {count}{names}")
     return [edge for edge, component in graph.components.items() if component == number]
 
 
@@ -159,4 +159,4 @@ def _is_number(text: str) -> bool:
 
 def _nearest(name: str, names: Iterable[str]) -> str:
     near = closest(name, list(names))
-    return near if near.startswith("did you mean") else "`edges.csv` of the compiled data lists them"
+    return near if near.startswith("Did you mean") else "`edges.csv` of the compiled data lists them"

@@ -233,13 +233,9 @@ def material(splits: NamedSplits, settings: SoundnessSettings, *, seed: int) -> 
     forget, retain = splits.splits["forget"], splits.splits.get("retain", ())
     source = f"the forget set {one_line(splits.forget, width=60)!r}"
     if not retain:
-        raise InputError(
-            f"{source} is the whole data set, so there is nothing that could give it away; name a part of it"
-        )
+        raise InputError(f"{source} is the whole data set, so no other data could reveal it. Name a part")
     if len(forget) < LEAST_ITEMS:
-        raise InputError(
-            f"{source} has {len(forget)} items, of which nothing can be told from chance; name at least {LEAST_ITEMS}"
-        )
+        raise InputError(f"{source} has {len(forget)} items, too few to exclude chance. Name at least {LEAST_ITEMS}")
     drawing = settings.drawing(seed)
     choice_of = choices_of((*forget, *retain), drawing)
     forget_choices = [choice_of[item.id] for item in forget]

@@ -40,7 +40,7 @@ def read_table(path: Path) -> SourceTable:
     """Return the rows of the file at `path`, read by its extension."""
     reader = FORMS.get(path.suffix.lower())
     if reader is None:
-        raise InputError(f"{path}: unknown extension {path.suffix!r}; known: {', '.join(FORMS)}")
+        raise InputError(f"{path}: unknown extension {path.suffix!r}. Known: {', '.join(FORMS)}")
     content = file_bytes(path)
     if not content.removeprefix(_BOM).strip():
         raise InputError(f"{path}: the file is empty")
@@ -61,7 +61,7 @@ def text_lines(path: Path) -> list[str]:
     lines = [line.strip() for line in decoded(str(path), file_bytes(path)).split("\n")]
     for number, line in enumerate(lines, 1):
         if "\0" in line:
-            raise InputError(f"{path}, line {number}: holds a NUL character; remove it")
+            raise InputError(f"{path}, line {number}: holds a NUL character. Remove it")
     if not any(lines):
         raise InputError(f"{path}: holds no line")
     return [line for line in lines if line]
@@ -97,7 +97,7 @@ def decoded(source: str, content: bytes, *, first: int = 1) -> str:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = first + content.count(b"\n", 0, error.start)
-        raise InputError(f"{source}, line {line}: not UTF-8 text; save the file as UTF-8") from error
+        raise InputError(f"{source}, line {line}: not UTF-8 text. Save the file as UTF-8") from error
 
 
 def parsed(source: str, text: str, *, line: int | None = None) -> Any:
@@ -179,7 +179,7 @@ def _json(source: str, content: bytes) -> SourceTable:
         value = value.get("data", [value])
     if not isinstance(value, list):
         raise InputError(
-            f'{source}: holds {_kind(value)} where rows belong; give a list of objects or {{"data": [...]}}'
+            f'{source}: holds {_kind(value)} where rows belong. Give a list of objects or {{"data": [...]}}'
         )
     return _table(source, (_row(source, f"row {i}", row) for i, row in enumerate(value, 1)))
 
@@ -197,8 +197,8 @@ def _with_header(source: str, lines: Iterable[tuple[int, list[Any]]]) -> SourceT
     for number, cells in rows:
         if len(cells) != len(header):
             raise InputError(
-                f"{source}, line {number}: has {len(cells)} cells where the header has {len(header)}; "
-                "quote cells that hold a separator or a line break"
+                f"{source}, line {number}: has {len(cells)} cells where the header has {len(header)}. "
+                "Quote cells that hold a separator or a line break"
             )
     return _table(source, (TableRow(f"line {n}", dict(zip(header, cells, strict=True))) for n, cells in rows))
 
@@ -235,7 +235,7 @@ def _number(text: str) -> float:
 
 def _refuse_doubled(source: str, names: Sequence[str]) -> None:
     if doubled := _doubled(names):
-        raise InputError(f"{source}: more than one column is called {shown(doubled)}; rename or remove one")
+        raise InputError(f"{source}: several columns have the name {shown(doubled)}. Rename or remove one")
 
 
 def _no_key_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -61,9 +61,7 @@ def sampled(source: str, candidates: Iterable[S | None], *, n: int | None, seed:
     # Of a corpus of gigabytes no more is held than the sample. No two have one id, so that no samples are compared.
     entries = list(usable()) if n is None else heapq.nsmallest(max(n, 1), usable())
     if n is not None and not 1 <= n <= len(ids):
-        raise InputError(
-            f"{source}: {n} samples are asked for, and it holds {len(ids)} that can be used; set n from 1 to that"
-        )
+        raise InputError(f"{source}: n = {n}, and it has {len(ids)} usable samples. Set n from 1 to {len(ids)}")
     return tuple(sample for *_, sample in sorted(entries, key=lambda entry: entry[2]))
 
 
@@ -145,7 +143,7 @@ def load_harmful(source: str | Path = SAFE_RLHF, *, n: int | None = None, seed: 
     if not responses:
         raise InputError(
             f"{table.source}: the columns are neither PKU-SafeRLHF's (prompt, response_0, response_1, "
-            f"is_response_0_safe, is_response_1_safe) nor BeaverTails' (prompt, response, is_safe); it has "
+            f"is_response_0_safe, is_response_1_safe) nor BeaverTails' (prompt, response, is_safe). It has "
             f"{shown(table.names)}"
         )
     items: dict[str, Item] = {}
@@ -170,7 +168,7 @@ def _unsafe(source: str, row: TableRow, responses: tuple[tuple[str, str], ...]) 
     for response, label in responses if usable(prompt) else ():
         safe, text = row.values.get(label), row.values.get(response)
         if not isinstance(safe, bool):
-            raise InputError(f"{source}, {row.place}: {label} is not true or false; give JSON Lines or Parquet")
+            raise InputError(f"{source}, {row.place}: {label} is not true or false. Give JSON Lines or Parquet")
         if not safe and usable(text):
             return Item(str(prompt), str(text), group=HARMFUL_GROUP)
     return None
@@ -193,7 +191,7 @@ def load_wikitext(source: str | Path = WIKITEXT_HUB, *, n: int | None = None, se
     else:
         table = source_table(source, split=WIKITEXT_SPLIT, config=WIKITEXT_CONFIG)
         if _TEXT not in table.names:
-            raise InputError(f"{table.source}: no column 'text'; give Wikitext's lines in a column of that name")
+            raise InputError(f"{table.source}: no column 'text'. Give Wikitext's lines in a column of that name")
         lines = (row.values.get(_TEXT) for row in table.rows)
     return sampled(str(source), _paragraphs(lines), n=n, seed=seed)
 

@@ -32,7 +32,7 @@ def eval_home(name: str) -> str:
     """Return the class of an evaluation as `module:Class`. Another package may bring it. Nothing is loaded."""
     homes = {**installed("evals"), **EVALS}
     if name not in homes:
-        raise InputError(f"unknown evaluation {name!r}; {closest(name, list(homes))}")
+        raise InputError(f"unknown evaluation {name!r}. {closest(name, list(homes))}")
     return homes[name]
 
 
@@ -46,13 +46,13 @@ def find_eval(name: str) -> "type[Evaluation]":
         # Until 0.2 an evaluation was a module of functions.
         raise InputError(
             f"evaluation {name!r}: {home} is no class of vestige.evals.base.Evaluation, which an evaluation is and a "
-            "module of functions no longer; see docs/extend.md"
+            "module of functions no longer. See docs/extend.md"
         )
     if lacking := sorted(evaluation.__abstractmethods__):
-        raise InputError(f"evaluation {name!r}: {home} has no {lacking[0]}; see docs/extend.md")
+        raise InputError(f"evaluation {name!r}: {home} has no {lacking[0]}. See docs/extend.md")
     if name != evaluation.name:
         raise InputError(
-            f"evaluation {name!r}: the name in {home} is {evaluation.name!r}, under which its records would be kept; "
-            "give it the entry point's name"
+            f"evaluation {name!r}: the name in {home} is {evaluation.name!r}, under which its records would be kept. "
+            "Give it the entry point's name"
         )
     return evaluation

@@ -161,7 +161,7 @@ class Evaluation(Settings):
         if forget and unscored.issuperset(forget):
             reasons = sorted({r["unasked"] for r in records if "unasked" in r})
             raise InputError(
-                f"no item of the forget set {one_line(view.forget, width=60)!r} could be asked"
+                f"no item of the forget set {one_line(view.forget, width=60)!r} fits this evaluation"
                 f"{': an item ' + one_line(reasons[0], width=160) if reasons else ''}"
             )
         return results(records, scores, view, cls.measure, seed=seed)
@@ -264,7 +264,7 @@ def _check(by_id: Mapping[str, object], view: View) -> None:
     if missing:
         raise InputError(
             f"{len(missing)} items of the splits of forget set {one_line(view.forget, width=60)!r} have no record, "
-            f"{missing[0]} among them; evaluate on the items of all splits"
+            f"{missing[0]} among them. Evaluate on the items of all splits"
         )
 
 

@@ -90,7 +90,7 @@ class ChoicesSettings(Reads):
     def build_questions(self, items: Sequence[Item], views: Sequence[View]) -> dict[str, Choice | Unasked]:
         """A question with options about each item, and for an item that has none why."""
         if not (self.texts or self.letters or self.replies):
-            raise InputError("choices: texts, letters and replies are all left out, so nothing is asked; leave one in")
+            raise InputError("choices: texts, letters and replies are all off. Turn one on")
         return choices_of(items, self.drawing())
 
     @staticmethod
@@ -185,7 +185,7 @@ def _orders(n: int, orders: Orders) -> list[tuple[int, ...]]:
     if orders == "cyclic":
         return [original[start:] + original[:start] for start in original]
     if n > MOST_PERMUTED:
-        raise InputError(f"orders = 'all': {n} options have {math.factorial(n):,} orders; take cyclic")
+        raise InputError(f"orders = 'all': {n} options have {math.factorial(n):,} orders. Take cyclic")
     return list(itertools.permutations(original))
 
 

@@ -226,15 +226,15 @@ def _refuse_unsaid(subject: LoadedModel, text: str, ids: Sequence[int]) -> None:
     (decoded,) = as_texts(subject.tokenizer, [tuple(ids)])
     if decoded.strip() != text.strip():
         raise InputError(
-            f"the tokeniser says the text {one_line(text, width=60)!r} as {one_line(decoded, width=60)!r}, so that a "
-            "prompt which brings its tokens would not make the model say it; leave the item out"
+            f"the tokeniser decodes the text {one_line(text, width=60)!r} as {one_line(decoded, width=60)!r}, so a "
+            "prompt which brings its tokens would not make the model say it. Leave the item out"
         )
 
 
 def _checked(text: Text, item_text: str) -> Text:
     if text.n_own < 2:
         raise InputError(
-            f"the text {one_line(item_text, width=60)!r} is {text.n_own} token long, and no prompt is shorter; choose "
+            f"the text {one_line(item_text, width=60)!r} is {text.n_own} token long, and no prompt is shorter. Choose "
             "a form with the question in it, such as form=row"
         )
     return text

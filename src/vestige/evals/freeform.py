@@ -116,7 +116,7 @@ class FreeformSettings(LeakJudgeSettings, Evaluation):
         few_shot = "few_shot" in self.forms
         if few_shot and len(views) != 1:
             raise InputError(
-                f"few-shot questions depend on the forget set, and {len(views)} were given; evaluate for one at a "
+                f"few-shot questions depend on the forget set, and there are {len(views)}. Evaluate for one at a "
                 "time, or leave few_shot out of forms"
             )
         retain = set(views[0].splits.get("retain", ())) - set(views[0].splits.get("forget", ())) if few_shot else set()
@@ -150,8 +150,8 @@ class FreeformSettings(LeakJudgeSettings, Evaluation):
         shots = list(islice((s for s in telling if s.id != item.id and not tells(s, item)), self.shots))
         if len(shots) < self.shots:
             raise InputError(
-                f"the question {one_line(item.question, width=60)!r} has {len(shots)} retain questions that may stand "
-                f"before it where {self.shots} are needed; lower shots, or leave few_shot out of forms"
+                f"the question {one_line(item.question, width=60)!r} has {len(shots)} possible retain questions "
+                f"before it, not {self.shots}. Lower shots, or leave few_shot out of forms"
             )
         return tuple(shots)
 

@@ -155,12 +155,12 @@ class Demo:
         for method in self.settings.methods:
             if method not in DEMO_RATES:
                 raise InputError(
-                    f"the demo has no learning rate for the method {method!r}; {closest(method, list(DEMO_RATES))}"
+                    f"the demo has no learning rate for the method {method!r}. {closest(method, list(DEMO_RATES))}"
                 )
         stored = read_toml(self.run.settings) if self.run.settings.exists() else self.settings.identity()
         if changed := changed_keys(self.settings.identity(), stored):
             raise InputError(
-                f"{self.run.path} holds a run with other settings ({', '.join(changed)}); choose another folder or "
+                f"{self.run.path} holds a run with other settings ({', '.join(changed)}). Choose another folder or "
                 "start over with --fresh"
             )
 

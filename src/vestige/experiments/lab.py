@@ -271,7 +271,7 @@ class Lab:
             reasons = [f"{name}: {error}" for name, error in failed.items()]
             raise PartialFailure(
                 f"{len(failed)} of {len(tasks)} steps failed, so there are no tables. "
-                f"The same command tries them again. {'; '.join(reasons[:5])}"
+                f"The same command tries them again. {'. '.join(reasons[:5])}"
             )
 
     def scores(self) -> "DataFrame":

@@ -89,10 +89,10 @@ def find_rate(
         method: A name of `vestige list methods`, or package.module:Class.
         goal: `forget<=0.3`: the best retain score with a forget score of at most 0.3. `retain>=0.9`: the least forget
             score with a retain score of at least 0.9.
-        rates: The learning rates to try.
         data: The data set.
         forget: The forget set.
         output_dir: The folder of the candidates, each a model in `rate-R`, and of result.json.
+        rates: The learning rates to try.
         retain: The retain set. By default all data but the forget set.
         metric: The metric of `qa` in the goal, a share from 0 to 1.
         items: At most this many questions, and at most half, of the forget and of the retain set choose the rate.

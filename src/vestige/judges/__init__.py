@@ -31,10 +31,10 @@ def find_judge(name: str) -> "type[JudgeSettings]":
     """The class of a judge that has one."""
     names = known_judges()
     if name not in names or not names[name].home:
-        raise InputError(f"no judge {one_line(name)!r}; {closest(name, list(names))}")
+        raise InputError(f"no judge {one_line(name)!r}. {closest(name, list(names))}")
     judge = brought("judge", name, names[name].home)
     from vestige.judges.base import JudgeSettings
 
     if not (isinstance(judge, type) and issubclass(judge, JudgeSettings)):
-        raise InputError(f"judge {name!r}: {names[name].home} is no judge; see docs/extend.md")
+        raise InputError(f"judge {name!r}: {names[name].home} is no judge. See docs/extend.md")
     return judge

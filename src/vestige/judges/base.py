@@ -110,7 +110,7 @@ def refuse_limit(name: str, replies: Iterable[Judgement | Written], *, at: str =
     """Raise InputError where limits kept `name` from saying something: another day it may, so it is no finding."""
     if any(reply.failure == "limit" for reply in replies):
         raise InputError(
-            f"the limits of {name} are used up{at}; raise them and run the same command again, which pays for nothing "
+            f"the limits of {name} are used up{at}. Raise them and run the same command again, which pays for nothing "
             "twice"
         )
 

@@ -92,7 +92,7 @@ class WrittenLeakJudge:
             # Kept as not told it would stay so; what was paid for lies on the disk, and the same command goes on.
             raise InputError(
                 "the judge of leaks has reached a limit (most_requests or another), which counts all replies in "
-                f"{self.lock and self.lock.parent}; nothing is lost: raise it, and give the same command again"
+                f"{self.lock and self.lock.parent}. Nothing is lost: raise it, and give the same command again"
             )
         return [judgement.score for judgement in judged]
 
@@ -120,7 +120,7 @@ def leak_judge(settings: LeakJudgeSettings, device: str = "auto") -> Measured | 
     """The judge that the settings name, loaded once. None where they name none."""
     if not settings.judge:
         if settings.judge_examples:
-            raise InputError("judge_examples goes with a judge, and none is set; set judge")
+            raise InputError("judge_examples goes with a judge, and none is set. Set judge")
         return None
     return _loaded(settings.judge, settings.judge_examples, device)
 
@@ -166,8 +166,8 @@ def examples(path: str = "") -> list[Example]:
     for leaked, kind in ((True, "give the answer away"), (False, "do not")):
         if (n := sum(e.leaked == leaked for e in labelled)) < _LEAST_EXAMPLES:
             raise InputError(
-                f"{path or default}: {n} labelled replies {kind}, and an error cannot be told from fewer than "
-                f"{_LEAST_EXAMPLES}; add some"
+                f"{path or default}: {n} labelled replies {kind}, and an error rate needs at least "
+                f"{_LEAST_EXAMPLES}. Add some"
             )
     return labelled
 

@@ -108,11 +108,11 @@ class ServerWriter:
         """Raise InputError for errors that no request can fix."""
         # Once a server has answered, a broken line is a fault of one request.
         if fault.failure == "connection" and not answered:
-            raise InputError(f"no judge answers at {self.settings.url} ({words}); start the server or mend the URL")
+            raise InputError(f"no judge answers at {self.settings.url} ({words}). Start the server or correct the URL")
         if not fault.again and fault.code not in _ONE_REQUESTS_FAULT:
             raise InputError(
-                f"the judge's server at {self.settings.url} refuses the model {self.settings.model!r} ({words}); "
-                f"look at the URL, the model's name and the key in {self.settings.key_variable}"
+                f"the judge's server at {self.settings.url} refuses the model {self.settings.model!r} ({words}). "
+                f"Look at the URL, the model's name and the key in {self.settings.key_variable}"
             )
 
 

@@ -82,7 +82,7 @@ class ServerReplies:
         try:
             return [Kept(**reply) for reply in stored["replies"]]
         except (TypeError, KeyError) as error:
-            raise InputError(f"{path} is no file of kept replies; remove it to have its request asked again") from error
+            raise InputError(f"{path} is no file of kept replies. Remove it to have its request asked again") from error
 
     def write(self, name: str, url: str, body: Mapping[str, Any], replies: Sequence[Kept]) -> None:
         """Count the last reply to a request, and store all replies."""
@@ -110,7 +110,7 @@ class ServerReplies:
         if not self.listed.exists():
             if next(self.folder.glob("[0-9a-f][0-9a-f]/*.json"), None) is not None:
                 raise InputError(
-                    f"{self.folder} holds replies and no {self.listed.name}, which lists them; take another "
+                    f"{self.folder} holds replies and no {self.listed.name}, which lists them. Take another "
                     "output folder, or remove this one to have everything asked again"
                 )
             return
@@ -125,7 +125,7 @@ class ServerReplies:
                 self.taken = self.taken.plus(Amount(1, int(row["prompt_tokens"]), int(row["completion_tokens"])))
                 self.models[str(row["asked"]), str(row["answered"])] += 1
         except (ValueError, TypeError, KeyError, RecursionError) as error:
-            raise InputError(f"{self.listed} is no list of replies; take another output folder") from error
+            raise InputError(f"{self.listed} is no list of replies. Take another output folder") from error
 
     def other_models(self) -> list[str]:
         """Return a sentence for each model whose replies carry another or several names."""

@@ -255,7 +255,7 @@ class JudgeTask:
 def find_task(name: str) -> JudgeTask:
     """The task of that name."""
     if name not in TASKS:
-        raise InputError(f"unknown judging task {name!r}; {closest(name, list(TASKS))}")
+        raise InputError(f"unknown judging task {name!r}. {closest(name, list(TASKS))}")
     return TASKS[name]
 
 

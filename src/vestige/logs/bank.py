@@ -89,13 +89,13 @@ def banked(address: str, group: str, role: str = "retrained") -> tuple[GivenLog,
     key, colon, folder = rest.partition(":")
     if kind != "bank" or not key or (colon and not folder):
         raise InputError(
-            f"{one_line(address, width=200)!r} is no bank; write bank:tofu/llama-3.2-3b/forget01, or "
+            f"{one_line(address, width=200)!r} is no bank. Write bank:tofu/llama-3.2-3b/forget01, or "
             "bank:tofu/llama-3.2-3b/forget01:FOLDER with a clone of the repository"
         )
     known = keys(role)
     if key not in known:
         kinds = "controls" if role == "retrained" else "target"
-        raise InputError(f"the bank has no {kinds} {one_line(key, width=80)!r}; {closest(key, list(known))}")
+        raise InputError(f"the bank has no {kinds} {one_line(key, width=80)!r}. {closest(key, list(known))}")
     # Before the files are looked for: of another base they would be of no use.
     _refuse_another(key, group)
     models = known[key]
@@ -106,13 +106,13 @@ def banked(address: str, group: str, role: str = "retrained") -> tuple[GivenLog,
     if not present:
         first = models[0]
         raise InputError(
-            f"{one_line(folder, width=200)} has no log of {key}; clone https://github.com/{first.repository}, check "
+            f"{one_line(folder, width=200)} has no log of {key}. Clone https://github.com/{first.repository}, check "
             f"out {first.commit[:12]}, and give its folder"
         )
     for one in present:
         if file_digest(Path(folder) / one.path) != one.digest:
             raise InputError(
-                f"{one_line(str(Path(folder) / one.path), width=300)} is not the log that the bank names; check "
+                f"{one_line(str(Path(folder) / one.path), width=300)} is not the log that the bank names. Check "
                 f"out {one.repository} at {one.commit[:12]}"
             )
     return tuple(
@@ -134,8 +134,8 @@ def never_saw(group: str) -> tuple[GivenLog, ...]:
     if not models:
         names = sorted({name for model in bank() for name in model.forget})
         raise InputError(
-            f"controls can be predicted for the forget sets {', '.join(names)} of TOFU, and not for "
-            f"{one_line(group, width=80)!r}. Name one with --forget, or retrain a model."
+            f"predicted controls exist for TOFU's forget sets {', '.join(names)}, and not for "
+            f"{one_line(group, width=80)!r}. Name such a set with --forget, or retrain a model."
         )
     logs = []
     for model in models:
@@ -229,4 +229,6 @@ def _refuse_another(key: str, group: str) -> None:
     words = group.lower().split()
     # Folders write Llama-3.2-3B-Instruct where the bank has llama-3.2-3b.
     if forget != words[-1] or not words[1].startswith(base):
-        raise InputError(f"the controls {key} do not fit {one_line(group, width=80)}; give those of its base and data")
+        raise InputError(
+            f"the controls {key} do not fit {one_line(group, width=80)}. Give controls with its base and data"
+        )

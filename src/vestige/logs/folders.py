@@ -173,7 +173,7 @@ def _selected(groups: Sequence[LogGroup], forget: str) -> tuple[LogGroup, ...]:
     found = tuple(group for group in groups if forget == group.name or forget == group.name.rpartition(" ")[2])
     if groups and not found:
         names = list(dict.fromkeys(group.name.rpartition(" ")[2] for group in groups))
-        raise InputError(f"no logs are of the forget set {one_line(forget, width=80)!r}; {closest(forget, names)}")
+        raise InputError(f"no logs are of the forget set {one_line(forget, width=80)!r}. {closest(forget, names)}")
     return found
 
 

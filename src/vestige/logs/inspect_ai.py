@@ -81,8 +81,8 @@ class _Samples:
         item, epoch = str(sample["id"]), str(sample.get("epoch", 1))
         if (item, epoch) in self._seen:
             raise InputError(
-                f"{path}: the sample {one_line(item, width=60)} stands there twice in epoch "
-                f"{one_line(epoch, width=10)}. Leave one of each."
+                f"{path}: the sample {one_line(item, width=60)} appears twice in epoch "
+                f"{one_line(epoch, width=10)}. Leave one."
             )
         self._seen.add((item, epoch))
         reply = _text((sample.get("output") or {}).get("completion"))

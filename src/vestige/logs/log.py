@@ -490,7 +490,7 @@ def _slowly(path: Path, number: int, line: bytes) -> Any:
 def listed(where: Path, value: Any, keys: Sequence[str]) -> list[Mapping[str, Any]]:
     """A list of objects that all have `keys`, or an InputError."""
     if not isinstance(value, list) or not all(isinstance(row, dict) and all(k in row for k in keys) for row in value):
-        raise InputError(f"{where}: is no list of objects with {', '.join(keys)}; the log is damaged or another tool's")
+        raise InputError(f"{where}: is no list of objects with {', '.join(keys)}. The log is damaged or another tool's")
     return value
 
 
@@ -499,6 +499,6 @@ def refuse_repeated(where: Path, of: str, documents: Sequence[Any]) -> None:
     document, times = Counter(documents).most_common(1)[0]
     if times > 1:
         raise InputError(
-            f"{where}: document {one_line(str(document), width=60)} stands there {times} times "
-            f"({one_line(of, width=60)}), and it is one question; leave one line of each"
+            f"{where}: document {one_line(str(document), width=60)} appears {times} times "
+            f"({one_line(of, width=60)}), and it is one question. Leave one line"
         )

@@ -238,8 +238,8 @@ def _truths(
         return values.tolist(), None
     if not fitting:
         raise InputError(
-            f"{path}: {one_line(name, width=60)} fits no definition of the truth ratio that OpenUnlearning has had. "
-            "Evaluate the model again, or keep the file .hydra/config.yaml beside the log."
+            f"{path}: {one_line(name, width=60)} fits no definition of OpenUnlearning's truth ratio. "
+            "Evaluate the model again, or keep the file .hydra/config.yaml next to the log."
         )
     return ratios.tolist(), values.tolist()
 

@@ -63,7 +63,7 @@ def read_roles(path: Path) -> tuple[RoleLine, ...]:
             column = _COLUMNS.get(str(name).strip().lower().replace("_", " "))
             if column is None:
                 hint = closest(str(name), list(_COLUMNS))
-                raise InputError(f"{path}: no column of a roles file is called {one_line(str(name))!r}; {hint}")
+                raise InputError(f"{path}: a roles file has no column {one_line(str(name))!r}. {hint}")
             values[column] = str(value or "").strip()
         if not values.get("pattern"):
             raise InputError(
@@ -71,7 +71,7 @@ def read_roles(path: Path) -> tuple[RoleLine, ...]:
             )
         role = values.get("role", "").lower()
         if role not in ROLES:
-            raise InputError(f"{path}, line {number}: {one_line(role)!r} is no role; {closest(role, list(ROLES))}")
+            raise InputError(f"{path}, line {number}: {one_line(role)!r} is no role. {closest(role, list(ROLES))}")
         lines.append(RoleLine(**values | {"role": role}))
     if not lines:
         raise InputError(f"{path}: holds no lines. Write one for each model: pattern,role,name,forget set.")

@@ -82,7 +82,7 @@ def read(path: Path, how: How) -> Log:
     if models:
         if how.key not in models:
             named = ", ".join(one_line(name, width=40) for name in list(models)[:6])
-            hint = f"; {closest(how.key, list(models))}" if how.key else ""
+            hint = f". {closest(how.key, list(models))}" if how.key else ""
             raise InputError(
                 f"{path}: holds {len(models)} models ({named}){hint}. Name each with its role, as in "
                 f"--logs target:NAME={one_line(path.name, width=80)}."

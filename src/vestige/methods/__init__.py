@@ -72,12 +72,12 @@ def find_method(name: str) -> type[Method]:
     module, _, attribute = homes.get(name, name).partition(":")
     # Only what Python could import is imported: a slip of the pen is answered with the nearest method.
     if not attribute or not all(part.isidentifier() for part in module.split(".")):
-        raise InputError(f"unknown method {name!r}; {closest(name, [*homes, *PRESETS])}")
+        raise InputError(f"unknown method {name!r}. {closest(name, [*homes, *PRESETS])}")
     method = brought("method", name, f"{module}:{attribute}")
     # The role is a matter of names, and the class has them all: no instance is made to find out.
     is_method = isinstance(method, type) and isinstance(method, Method)
     if not is_method:
-        raise InputError(f"method {name!r}: {module} holds no class {attribute!r} that is a method; see docs/extend.md")
+        raise InputError(f"method {name!r}: {module} holds no class {attribute!r} that is a method. See docs/extend.md")
     kind: type[Method] = method
     return kind
 

@@ -39,11 +39,11 @@ class BlockSettings(Settings):
         update = range(max(0, read - 2), read + 1) if self.update_layers is None else self.update_layers
         trained = tuple(sorted(set(update)))
         if not 0 <= read < n_blocks:
-            raise InputError(f"layer = {read}: the model has blocks 0 to {n_blocks - 1}; choose one of them")
+            raise InputError(f"layer = {read}: the model has blocks 0 to {n_blocks - 1}. Choose another block")
         if not trained or trained[0] < 0 or trained[-1] > read:
             raise InputError(
-                f"update_layers = {list(trained)}: only blocks 0 to {read}, the one that is read, can learn from it; "
-                "choose among them, or raise layer"
+                f"update_layers = {list(trained)}: only blocks 0 to {read}, the one that is read, can learn from it. "
+                "Choose among them, or raise layer"
             )
         return Layers(read, trained, self.parameters or (output_projection,))
 

@@ -137,7 +137,7 @@ def _compared(first: "DataFrame", second: "DataFrame", match: str | None) -> dic
         return {**_test(by_seed, parts), "items": one.shape[1] + other.shape[1], "seeds": len(seeds)}
     items = left.table.columns.intersection(right.table.columns)
     if not len(items):
-        raise InputError(f"Two sides share no {match!r}. Compare models that were asked the same questions.")
+        raise InputError(f"Two sides share no {match!r}. Compare models with scores on the same questions.")
     differences = (right.table.loc[seeds, items] - left.table.loc[seeds, items]).to_numpy(dtype=float)
     clusters = None
     if left.clusters is not None:

@@ -78,7 +78,7 @@ class Limits(Settings):
         """Refuse a limit of cost without prices."""
         if self.most_cost is not None and self.cost(0, 0) is None:
             raise InputError(
-                "most_cost is set and prices are not; set price_per_million_prompt_tokens and "
+                "most_cost is set and prices are not. Set price_per_million_prompt_tokens and "
                 "price_per_million_completion_tokens too"
             )
 
@@ -158,13 +158,13 @@ def server_parts(text: str, role: str, form: str, schemes: Collection[str] = ("h
         host, port = parts.hostname, parts.port
         (host or "").encode("idna")
     except ValueError as error:
-        raise InputError(f"the {role} cannot be read ({error}); give it like {form}") from error
+        raise InputError(f"the {role} cannot be read ({error}). Give it like {form}") from error
     if "@" in parts.netloc:
         # Not shown: it may hold a password.
-        raise InputError(f"the {role} holds a user; give it like {form}, and the key in the environment")
+        raise InputError(f"the {role} holds a user. Give it like {form}, and the key in the environment")
     plain = all("!" <= c <= "~" for c in parts.netloc + parts.path)
     if parts.scheme not in schemes or not host or port == 0 or not plain:
-        raise InputError(f"{one_line(text)!r} is no {role}; give it like {form}")
+        raise InputError(f"{one_line(text)!r} is no {role}. Give it like {form}")
     return parts
 
 
@@ -185,13 +185,13 @@ def server_at(model: str, kind: type[S]) -> S:
     try:
         query = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
     except ValueError as error:
-        raise InputError(f"the model's address cannot be read ({error}); give it like {FORM}") from error
+        raise InputError(f"the model's address cannot be read ({error}). Give it like {FORM}") from error
     shown = one_line(f"{parts.scheme}://{parts.netloc}{parts.path}#{parts.fragment}")
     if not parts.fragment:
-        raise InputError(f"{shown!r} does not name a model of that server; give it like {FORM}")
+        raise InputError(f"{shown!r} does not name a model of that server. Give it like {FORM}")
     names = [name for name, _ in query]
     if {"url", "model"} & set(names) or len(set(names)) < len(names):
-        raise InputError(f"{shown!r}: each setting of an address is given once, and url and model are not any")
+        raise InputError(f"{shown!r}: an address repeats a setting, or has url or model as a setting")
     path = parts.path.rstrip("/").removesuffix("/chat/completions").removesuffix("/completions")
     settings: dict[str, Any] = {"url": f"{parts.scheme}://{parts.netloc}{path}", "model": unquote(parts.fragment)}
     return kind.build({**settings, **dict(query)}, where=f"the address {shown}")

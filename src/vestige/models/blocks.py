@@ -28,8 +28,8 @@ def blocks(model: PreTrainedModel) -> nn.ModuleList:
     lists = [m for m in model.modules() if isinstance(m, nn.ModuleList) and len(m) == n]
     if len(lists) != 1:
         raise InputError(
-            f"{type(model).__name__} has {len(lists)} lists of {n} blocks where one was expected, so its layers cannot "
-            "be told apart; take a method that reads no activations"
+            f"{type(model).__name__} has {len(lists)} lists of {n} blocks where one was expected, so its layers are "
+            "ambiguous. Choose a method that reads no activations"
         )
     return lists[0]
 
@@ -41,7 +41,7 @@ def output_projection(block: nn.Module) -> str:
     if not endings:
         linear = sorted(name for name, m in block.named_modules() if isinstance(m, nn.Linear))
         raise InputError(
-            f"a {type(block).__name__} has none of {', '.join(_OUTPUT_PROJECTIONS)}; name the modules to train with "
+            f"a {type(block).__name__} has none of {', '.join(_OUTPUT_PROJECTIONS)}. Name the modules to train with "
             f"the method's setting parameters, out of {', '.join(linear)}"
         )
     return endings[0]
@@ -84,7 +84,7 @@ def read_out(model: PreTrainedModel, hidden: Float[Tensor, "N D"]) -> Float[Tens
     # A row each, so that the first place serves, however many there are.
     ids = torch.zeros(len(hidden), 1, dtype=torch.long, device=hidden.device)
     if not gives_hidden_states_alone(model, ids[:1], 0):
-        raise InputError(f"the blocks of {type(model).__name__} cannot be left out one by one; leave `inside` out")
+        raise InputError(f"the blocks of {type(model).__name__} cannot be left out one by one. Leave `inside` out")
     with _passed_on(every, every[0], hidden[:, None]):
         logits: Tensor = model(input_ids=ids, use_cache=False).logits[:, 0]
     return logits
@@ -152,7 +152,7 @@ def embedding_table(model: PreTrainedModel) -> Float[Tensor, "V D"]:
     if not isinstance(embedding, nn.Embedding):
         raise InputError(
             f"{type(model).__name__} has no matrix of input embeddings that it names, so no prompt can be searched for "
-            "in it; take a model whose `get_input_embeddings` gives an nn.Embedding"
+            "in it. Take a model whose `get_input_embeddings` gives an nn.Embedding"
         )
     if type(embedding) is nn.Embedding and embedding.max_norm is None:
         # The weight itself, and no copy of it.
@@ -165,10 +165,10 @@ def embedding_table(model: PreTrainedModel) -> Float[Tensor, "V D"]:
 def check_target(tokenizer: PreTrainedTokenizerBase, text: str, ids: Sequence[int]) -> None:
     """Refuse a target that is empty, or whose ids do not say its text, so that reaching them would not be saying it."""
     if not text or not ids:
-        raise InputError(f"the target {one_line(text)!r} has no tokens, so there is nothing to search for; give a text")
+        raise InputError(f"the target {one_line(text)!r} has no tokens, so there is nothing to search for. Give a text")
     said = tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False)
     if said != text:
         raise InputError(
-            f"the tokeniser says the target {one_line(text)!r} as {one_line(str(said))!r}, so that a prompt which "
-            "reaches its tokens would not make the model say it; give the target as the tokeniser says it"
+            f"the tokeniser decodes the target {one_line(text)!r} as {one_line(str(said))!r}, so that a prompt which "
+            "reaches its tokens would not make the model say it. Give the decoded text as the target"
         )

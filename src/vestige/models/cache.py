@@ -85,7 +85,7 @@ def check_digest(path: Path, expected: str, role: str) -> None:
     if digest != expected:
         raise InputError(
             f"{role} has the SHA-256 {digest} where {expected} is expected: it was damaged or replaced on "
-            "the way, so it is not used; try again, or from another index"
+            "the way, so it is not used. Try again, or from another index"
         )
 
 

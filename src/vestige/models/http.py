@@ -316,22 +316,22 @@ class Client:
         advice = "the same command again, which asks for nothing that was kept"
         if fault.failure == "limit":
             return InputError(
-                f"{server}: its most_requests, most_tokens or most_cost is used up; raise it and run {advice}"
+                f"{server}: its most_requests, most_tokens or most_cost is used up. Raise it and run {advice}"
             )
         if fault.failure == "filtered":
             return InputError(
-                f"the server of {server} filtered a reply, which would pass for something forgotten ({text}); switch "
+                f"the server of {server} filtered a reply, which would pass for something forgotten ({text}). Switch "
                 "its filter off"
             )
         if not fault.again and fault.code and fault.code not in _ONE_REQUESTS_FAULT:
             return InputError(
-                f"{server} refuses to answer ({text}); look at the address, the model's name and the key in "
+                f"{server} refuses to answer ({text}). Look at the address, the model's name and the key in "
                 f"{self.to.key_variable}"
             )
         if not fault.again:
             return Rejected(f"{server} rejects a request ({text})")
         if not self.answered:
-            return InputError(f"no model answers at {self.to.url} ({text}); start the server or mend the address")
+            return InputError(f"no model answers at {self.to.url} ({text}). Start the server or correct the address")
         return MachineError(f"{server} gave no reply in {self.to.attempts} attempts, the last: {text}; run {advice}")
 
     def told(self, text: str) -> str:

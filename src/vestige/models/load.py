@@ -105,7 +105,7 @@ class LoadedModel:
         if self.weights is None:
             raise InputError(
                 f"{one_line(self.name)} is behind an address, and this needs its weights or its whole next-token "
-                "distribution; name the model's folder"
+                "distribution. Name the model's folder"
             )
         return self.weights
 
@@ -218,7 +218,7 @@ def pick_device(name: str) -> torch.device:
 def pick_dtype(name: str) -> torch.dtype:
     """The number format of that name."""
     if name not in _DTYPES:
-        raise InputError(f"unknown dtype {name!r}; {closest(name, list(_DTYPES))}")
+        raise InputError(f"unknown dtype {name!r}. {closest(name, list(_DTYPES))}")
     return _DTYPES[name]
 
 
@@ -250,7 +250,7 @@ def _whole_base(adapter: Path, base: str) -> tuple[Path, str]:
         raise _base_missing(adapter, error) from error
     if is_adapter(folder):
         raise InputError(
-            f"{one_line(name)}, the base model of the adapter {adapter}, is an adapter itself; merge the adapters, or "
+            f"{one_line(name)}, the base model of the adapter {adapter}, is an adapter itself. Merge the adapters, or "
             "name a whole model with --base"
         )
     return folder, revision
@@ -264,7 +264,7 @@ def _named_base(adapter: Path) -> str:
 
 
 def _base_missing(adapter: Path, error: InputError) -> InputError:
-    return InputError(f"{adapter} is an adapter, and its base model is not here ({error}); name it with --base")
+    return InputError(f"{adapter} is an adapter, and its base model is not here ({error}). Name it with --base")
 
 
 def load(settings: ModelSettings) -> LoadedModel:
@@ -358,8 +358,8 @@ def _refuse_wrapped(stored: Mapping[str, Stored], folder: Path) -> None:
     for prefix in _WRAPPED:
         if stored and all(name.startswith(prefix) for name in stored):
             raise InputError(
-                f"{folder}: the name of every tensor begins with {prefix!r}, because a wrapper of the model was saved; "
-                "save the model inside it (model._orig_mod or model.module)"
+                f"{folder}: the name of every tensor begins with {prefix!r}, because a wrapper of the model was saved. "
+                "Save the model inside it (model._orig_mod or model.module)"
             )
 
 
@@ -373,14 +373,14 @@ def read_tokenizer(folder: Path, settings: ModelSettings) -> tuple[PreTrainedTok
     splitting digits (huggingface/transformers issue 45920), so the file is read unchanged.
     """
     if not any((folder / name).is_file() for name in _TOKENIZER_FILES):
-        raise InputError(f"{folder} holds no tokeniser; name the folder or hub id of one with --tokenizer")
+        raise InputError(f"{folder} has no tokeniser. Name a folder or hub id with --tokenizer")
     kind = PreTrainedTokenizerFast if (folder / "tokenizer.json").is_file() else AutoTokenizer
     with refusing(f"cannot load the tokeniser of {folder}"):
         tokenizer: PreTrainedTokenizerBase = kind.from_pretrained(
             folder, trust_remote_code=settings.trust_remote_code, local_files_only=True
         )
     if not tokenizer.is_fast:
-        raise InputError(f"the tokeniser of {folder} is a slow one without offsets; Vestige needs a fast one")
+        raise InputError(f"the tokeniser of {folder} is a slow one without offsets. Vestige needs a fast one")
     return tokenizer, use_template(tokenizer, settings.chat_template)
 
 
@@ -416,7 +416,7 @@ def find(model: str, *, weights: bool = True) -> tuple[Path, str]:
     """
     if is_address(model):
         raise InputError(
-            f"{one_line(shown_address(model))} is behind an address, and its files are needed; name its folder"
+            f"{one_line(shown_address(model))} is behind an address, and its files are needed. Name its folder"
         )
     if _is_hub_id(model):
         return _from_hub(model, weights=weights)
@@ -429,7 +429,7 @@ def find(model: str, *, weights: bool = True) -> tuple[Path, str]:
         )
     path = Path(model).expanduser()
     if path.suffix == ".gguf":
-        raise InputError(f"{model}: GGUF files are not read; take the model's Hugging Face folder")
+        raise InputError(f"{model}: GGUF files are not read. Take the model's Hugging Face folder")
     if not path.is_dir():
         raise InputError(f"no model at {model!r}: neither a local folder nor a hub id of the form org/name")
     # A subject's folder holds its weights in model/.
@@ -437,7 +437,7 @@ def find(model: str, *, weights: bool = True) -> tuple[Path, str]:
     within = _holds_model(inner)
     if _holds_model(path):
         if within:
-            raise InputError(f"{one_line(model)} is a model and holds another in model/; name {inner}, or move it")
+            raise InputError(f"{one_line(model)} is a model and holds another in model/. Name {inner}, or move it")
     elif not within:
         _refuse_run_folder(path)
     return (inner if within else path), ""
@@ -454,7 +454,7 @@ def _refuse_run_folder(path: Path) -> None:
         checkpoints += [file.parent.name for file in path.glob(f"*/{name}")]
     if checkpoints:
         names = ", ".join(one_line(name, width=60) for name in sorted(checkpoints, key=_by_number)[-8:])
-        raise InputError(f"{path} holds checkpoints and is no model itself; name one of them: {names}")
+        raise InputError(f"{path} has checkpoints and is no model itself. Name a checkpoint: {names}")
 
 
 def _by_number(name: str) -> tuple[int, str]:
@@ -557,7 +557,7 @@ _HUB_ERRORS = {
 def _not_on_hub(name: str, error: Exception) -> InputError:
     why = _HUB_ERRORS.get(type(error).__name__) or one_line(str(error), width=120) or type(error).__name__
     return InputError(
-        f"model {name!r} is no local folder and cannot be fetched from the hub ({why}); check the name and the "
+        f"model {name!r} is no local folder and cannot be fetched from the hub ({why}). Check the name and the "
         "network, or give a local folder"
     )
 
@@ -599,5 +599,5 @@ def _refusal(subject: LoadedModel, ids: Int[Tensor, " T"] | None, way_out: str) 
         "ask it in float32 (--dtype)" if narrow else "a training that diverged leaves such a model: make it again"
     )
     return NotFinite(
-        f"the model {one_line(subject.name, width=120)} gives logits that are NaN or infinite{at}; {way_out}"
+        f"the model {one_line(subject.name, width=120)} gives logits that are NaN or infinite{at}. {way_out}"
     )

@@ -59,10 +59,10 @@ def encode_plain(prompter: Prompter, prompt: str, continuation: str) -> Encoded:
     if whole[: len(before)] != before or len(whole) == len(before):
         raise InputError(
             f"{where}: the tokeniser joins its last word with {one_line(continuation, width=40)!r}, so the "
-            "continuation has no first token; take the chat rendering"
+            "continuation has no first token. Take the chat rendering"
         )
     if len(whole) >= prompter.max_tokens:
-        raise InputError(f"{where} takes {len(whole)} tokens and the model reads {prompter.max_tokens}; shorten it")
+        raise InputError(f"{where} takes {len(whole)} tokens and the model reads {prompter.max_tokens}. Shorten it")
     return Encoded((*whole, prompter.end_ids[0]), len(before), len(whole), len(whole))
 
 
@@ -85,7 +85,7 @@ def letter_prompt(prompter: Prompter, encoded: Sequence[Encoded], letters: Seque
         if own[:n_shared] != tokens[0][:n_shared] or len(own) != n_shared + 1 or prompter.decode(own) != letter:
             raise InputError(
                 f"the tokeniser makes {list(own)} of the answer {letter!r}, where one token is needed to choose by "
-                "letters; leave the letters out"
+                "letters. Leave the letters out"
             )
     ids = tuple(own[-1] for own in tokens)
     if len(set(ids)) < len(ids):

@@ -61,8 +61,8 @@ def own_template(tokenizer: PreTrainedTokenizerBase) -> str:
     if isinstance(template, dict):
         if "default" not in template:
             raise InputError(
-                f"the tokeniser brings the chat templates {', '.join(map(one_line, sorted(template)))} and no default; "
-                "name one with --chat-template"
+                f"the tokeniser brings the chat templates {', '.join(map(one_line, sorted(template)))} and no default. "
+                "Name one with --chat-template"
             )
         template = template["default"]
     if template is not None and not isinstance(template, str):
@@ -92,7 +92,7 @@ def use_template(tokenizer: PreTrainedTokenizerBase, choice: str) -> str:
     path = Path(choice).expanduser()
     if not path.is_file():
         raise InputError(
-            f"no chat template {one_line(choice)!r}: neither a file nor one of the model's; "
+            f"no chat template {one_line(choice)!r}: neither a file nor a template of the model. "
             f"{closest(choice, [*map(one_line, by_name), PLAIN])}"
         )
     tokenizer.chat_template = read_text(path)
@@ -104,7 +104,7 @@ def rendered(
 ) -> str:
     """The text of a chat. Without `answered` it ends where the model answers. Refused where the template fails."""
     if len(template) > _MOST_CHARACTERS:
-        raise InputError(f"the chat template is {len(template)} characters long; no template needs {_MOST_CHARACTERS}")
+        raise InputError(f"the chat template is {len(template)} characters long. No template needs {_MOST_CHARACTERS}")
     special = {name: str(token) for name, token in tokenizer.special_tokens_map.items() if isinstance(token, str)}
     try:
         with work_bounded(_MOST_WORK + _WORK_A_CHARACTER * sum(len(m["content"]) for m in messages)):
@@ -121,7 +121,7 @@ def rendered(
         kind = "is refused by the sandbox" if isinstance(error, SecurityError) else "cannot be rendered"
         line = f" in line {number}" if (number := getattr(error, "lineno", None)) else ""
         raise InputError(
-            f"the chat template of the model {kind}{line} ({reason}); give another with --chat-template, or plain"
+            f"the chat template of the model {kind}{line} ({reason}). Give another with --chat-template, or plain"
         ) from error
 
 
@@ -236,8 +236,8 @@ def check_decoder(tokenizer: PreTrainedTokenizerBase) -> None:
         for text in texts:
             if isinstance(text, str) and text != "</w>" and any(c.isalnum() for c in text):
                 raise InputError(
-                    f"the decoder of the tokeniser replaces {one_line(text, width=60)!r}, so that it writes what the "
-                    "model did not say. Take the tokeniser of the model that this one was made from."
+                    f"the decoder of the tokeniser replaces {one_line(text, width=60)!r}, so its text differs from the "
+                    "model's output. Take the tokeniser of the model that this one was made from."
                 )
 
 
@@ -327,7 +327,7 @@ class Prompter:
         if len(ids) >= self.max_tokens:
             raise InputError(
                 f"the question {one_line(question, width=60)!r} takes {len(ids)} tokens and the model reads "
-                f"{self.max_tokens}; shorten it or take a model with a longer context"
+                f"{self.max_tokens}. Shorten it or take a model with a longer context"
             )
         self._check_rows(ids)
         return ids
@@ -401,8 +401,8 @@ class Prompter:
             expected = {around.replace(system_words, form) for form in _stripped(system)}
         if text not in {whole.replace(words, form) for whole, form in product(expected, _stripped(asked))}:
             raise InputError(
-                f"the chat template of the model does not put the question {one_line(question, width=60)!r} as it puts "
-                f"others, but as {one_line(text, width=200)!r}, so that the model would be asked something else; give "
+                f"the chat template of the model renders the question {one_line(question, width=60)!r} unlike "
+                f"others, as {one_line(text, width=200)!r}. Give "
                 "another with --chat-template, or plain"
             )
         return text
@@ -434,8 +434,8 @@ class Prompter:
         around = self._render(words, None)
         if words not in around:
             raise InputError(
-                "the chat template of the model drops or rewrites the question, so that nothing can be asked through "
-                "it; give another with --chat-template, or plain"
+                "the chat template of the model drops or rewrites the question. "
+                "Give another with --chat-template, or plain"
             )
         return words, around
 
@@ -453,8 +453,8 @@ class Prompter:
         if self._unknown_id in ids and self._says_but_for_unknown(ids, _plain(text)):
             return
         raise InputError(
-            f"the tokeniser of the model rewrites {role}: its tokens say {one_line(decoded, width=200)!r}, so that the "
-            "model would read something else"
+            f"the tokeniser of the model rewrites {role}: its tokens decode to {one_line(decoded, width=200)!r}, so "
+            "the model would read another text"
         )
 
     def _says_but_for_unknown(self, ids: Sequence[int], plain: str) -> bool:
@@ -526,8 +526,8 @@ class Prompter:
             raise InputError(f"{where}: its answer {one_line(answer, width=40)!r} tokenises to nothing")
         if ids[:start] != prompt_ids or whole[last : offsets[stop - 1][1]].strip():
             raise InputError(
-                f"{where}: the tokeniser joins its answer {one_line(answer, width=40)!r} with what stands beside it, "
-                "so the answer has no first or last token; let the template end the prompt with a line break or a sign "
+                f"{where}: the tokeniser joins its answer {one_line(answer, width=40)!r} with the text next to it, "
+                "so the answer has no first or last token. Let the template end the prompt with a line break or a sign "
                 "of its own"
             )
         self._check_says(ids[start:stop], text, f"{where}: its answer {one_line(answer, width=40)!r}")
@@ -536,7 +536,7 @@ class Prompter:
         ids, end = ((*ids[:stop], self.end_ids[0]), stop) if end is None else (ids[: end + 1], end)
         if len(ids) > self.max_tokens:
             raise InputError(
-                f"{where} takes {len(ids)} tokens with its answer and the model reads {self.max_tokens}; shorten it "
+                f"{where} takes {len(ids)} tokens with its answer and the model reads {self.max_tokens}. Shorten it "
                 "or take a model with a longer context"
             )
         self._check_rows(ids)
@@ -545,7 +545,7 @@ class Prompter:
     def _check_rows(self, ids: Sequence[int]) -> None:
         if ids and max(ids) >= self.rows:
             token = self.tokenizer.convert_ids_to_tokens(max(ids))
-            raise InputError(f"the model has no embedding for the token {token!r} ({self.rows} rows); leave it out")
+            raise InputError(f"the model has no embedding for the token {token!r} ({self.rows} rows). Leave it out")
 
     def ids_of(self, text: str) -> tuple[int, ...]:
         """Token ids of a text that is put into a reply, without special tokens. Refused where the model has no row."""

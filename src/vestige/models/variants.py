@@ -76,7 +76,7 @@ class Variants:
     def __init__(self, model: PreTrainedModel, texts: Sequence[Around], *, token_budget: int = TOKEN_BUDGET) -> None:
         """`token_budget` bounds the tokens of a pass."""
         if not texts or not all(text.target for text in texts):
-            raise InputError("a prompt is searched for texts that each have a target of at least one token; give them")
+            raise InputError("a prompt is searched for texts that each have a target of at least one token. Give them")
         self._model, self._texts, self._token_budget = model, tuple(texts), token_budget
         self._context = context_tokens(model)
         self._targets = [torch.tensor(text.target, device=model.device) for text in texts]
@@ -134,8 +134,8 @@ class Variants:
         longest = max(text.length(length) for text in self._texts)
         if longest > self._context:
             raise InputError(
-                f"a prompt of {length} tokens makes a text of {longest} tokens, where the model reads {self._context}; "
-                "search for a shorter prompt"
+                f"a prompt of {length} tokens makes a text of {longest} tokens, where the model reads {self._context}. "
+                "Search for a shorter prompt"
             )
 
     @torch.inference_mode()

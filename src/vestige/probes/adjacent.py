@@ -73,7 +73,7 @@ def neighbour_questions(
     """
     check_edges(dataset.graph, forget)
     if not forget:
-        raise InputError(f"{dataset.graph.name}: no forgotten edge to look around; name at least one")
+        raise InputError(f"{dataset.graph.name}: no forgotten edge to look around. Name at least one")
     around = _Around(dataset, frozenset((*forget, *before)), max(settings.distances))
     desk = QuestionDesk(())
     for edge in dict.fromkeys(forget):
@@ -248,9 +248,9 @@ def adjacent_of(request: AdjacentRequest) -> dict[str, Adjacent]:
     most, kept = request.settings.most_characters, as_they_are(request.retain)
     if request.by == "graph":
         if request.dataset is None:
-            raise InputError("the data has no graph to look for neighbours in; make the questions offline")
+            raise InputError("the data has no graph to look for neighbours in. Make the questions offline")
         if request.retain_texts:
-            raise InputError("retained texts have no graph to look for neighbours in; make the questions offline")
+            raise InputError("retained texts have no graph to look for neighbours in. Make the questions offline")
         forget, before = _edges(request.splits, "forget"), _edges(request.splits, BEFORE)
         around = neighbour_questions(request.dataset, forget, request.neighbours, seed=request.seed, before=before)
         return {"forget": around, "retain": kept}
@@ -281,7 +281,7 @@ def beginnings_in(folder: ProbeFolder) -> list[str]:
     for entry in read_adjacent(folder):
         questions.setdefault(plain(entry.question.question), entry.question.question)
     if not questions:
-        raise InputError(f"{folder.path} holds no adjacent questions to begin from; run `vestige probe` first")
+        raise InputError(f"{folder.path} holds no adjacent questions to begin from. Run `vestige probe` first")
     return list(questions.values())
 
 

@@ -117,7 +117,7 @@ class Actors:
     def __post_init__(self) -> None:
         """Refuse a placebo under the name of a third party, whose answers it would replace."""
         if taken := sorted(self.placebos.keys() & set(OWN_NAMES)):
-            raise InputError(f"a placebo is called {taken[0]!r}, as one of the pair is; give it another name")
+            raise InputError(f"a placebo and a model of the pair have the name {taken[0]!r}. Rename the placebo")
 
 
 @dataclass(frozen=True)

@@ -75,7 +75,7 @@ def candidates_in(folder: ProbeFolder) -> list[Candidate]:
     for search_folder in folder.searches():
         candidates += candidates_of(read_attempts(search_folder))
     if not candidates:
-        raise InputError(f"{folder.path} holds no prompts that could be holes; run `vestige probe` there first")
+        raise InputError(f"{folder.path} holds no prompts that could be holes. Run `vestige probe` there first")
     return candidates
 
 

@@ -208,7 +208,7 @@ def probe(
     if campaign.learns and folder.policy.exists():
         cast.policy.restore(folder.policy)
     elif cast.policy.n_steps:
-        raise InputError(f"the policy has learnt for {cast.policy.n_steps} iterations already; start with a new one")
+        raise InputError(f"the policy has learnt for {cast.policy.n_steps} iterations already. Start with a new one")
     attempts: list[Attempt] = []
     with on_threads(cast.policy.settings.threads):
         for number in range(1, settings.n_iterations + 1):
@@ -217,7 +217,7 @@ def probe(
                 if len(before) != cast.policy.settings.n_rollouts:
                     raise InputError(
                         f"{folder.attempts} lacks attempts of iteration {number}, from which the policy in "
-                        f"{folder.policy} has learnt; delete both and search again"
+                        f"{folder.policy} has learnt. Delete both and search again"
                     )
                 # Not for its value: later prompts are held against these.
                 campaign.seen.novelty([a.prompt for a in before])
@@ -245,8 +245,8 @@ def refuse_poor_seeds(seeds: Sequence[str], n_examples: int) -> None:
     """Refuse fewer seeds than an opening shows, and seeds without words."""
     if len(set(seeds)) < n_examples or any(is_empty(s) for s in seeds):
         raise InputError(
-            f"a search begins from {n_examples} different questions at a time, and {len(set(seeds))} are given or one "
-            "is empty; give more seeds or lower n_examples"
+            f"a search begins from {n_examples} different questions at a time, and there are {len(set(seeds))}, or one "
+            "is empty. Give more seeds or lower n_examples"
         )
 
 
@@ -326,8 +326,8 @@ class _Campaign:
         worth = [None if d.j is None else reward(d.j, n, self.settings) for d, n in zip(drafts, novelty, strict=True)]
         if all(w is None for w in worth):
             raise InputError(
-                f"none of the {len(drafts)} answers of iteration {number} was judged ({drafts[0].failure}, the first); "
-                "look at the judge and run the same command again"
+                f"none of the {len(drafts)} answers of iteration {number} was judged ({drafts[0].failure}, the first). "
+                "Look at the judge and run the same command again"
             )
         done = [replace(d, novelty=n, reward=w) for d, n, w in zip(drafts, novelty, neutral(worth), strict=True)]
         self._refuse_another(before, done[: len(before)])
@@ -339,7 +339,7 @@ class _Campaign:
             differs = next((a.id for a, b in zip(logged, anew, strict=False) if a != b), logged[-1].id)
             raise InputError(
                 f"{self.folder.attempts} holds another search than this: with these settings, this seed and this "
-                f"machine attempt {differs} comes out otherwise; choose another folder"
+                f"machine attempt {differs} comes out otherwise. Choose another folder"
             )
 
     def _judged(

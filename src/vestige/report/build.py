@@ -167,22 +167,22 @@ def build_bundle(
     with each sentence on omitted parts.
     """
     if out.exists():
-        raise InputError(f"{out} exists; name a folder that does not")
+        raise InputError(f"{out} exists. Name a folder that does not")
     if sign_with is not None and not sign_with.is_file():
-        raise InputError(f"{sign_with}: no such key; ssh-keygen -t ed25519 -f {sign_with} makes one")
+        raise InputError(f"{sign_with}: no such key. Ssh-keygen -t ed25519 -f {sign_with} makes one")
     if sign_with is not None and shutil.which("ssh-keygen") is None:
-        raise InputError("ssh-keygen, which signs, is not installed; install OpenSSH, or leave --sign-with out")
+        raise InputError("ssh-keygen, which signs, is not installed. Install OpenSSH, or leave --sign-with out")
     folder = RunFolder(run)
     sources = (folder.settings, folder.provenance)
     # What is handed on must be of the run, and no file of the reader's that a link leads to.
     linked = next((path for path in sources if path.is_symlink()), None)
     if linked is not None:
         raise InputError(
-            f"{one_line(str(linked), width=300)} is a link, and a bundle holds files of the run; remove it"
+            f"{one_line(str(linked), width=300)} is a link, and a bundle holds files of the run. Remove it"
         )
     contents = read_contents(folder, verify=True)
     if not contents.audits:
-        raise InputError(f"{run}: no finished audit, so there is nothing to give evidence of; run vestige audit first")
+        raise InputError(f"{run}: no finished audit, so there is nothing to give evidence of. Run vestige audit first")
     redactor = None if redact is None else Redactor(redaction_key(redact), contents)
     if redactor is not None:
         contents = redactor(replace(contents, probes=()))

@@ -123,8 +123,8 @@ def read_evidence(run: RunFolder, *, verify: bool = False) -> RunEvidence:
     read = [_read_subject(run, folder, verify=verify) for folder in run.subjects()]
     if not read and not run.audits():
         raise InputError(
-            f"{run.path}: no subject to report on (no models/*/spec.json or cells/*/spec.json);"
-            " give the folder of a run"
+            f"{run.path}: no subject to report on (no models/*/spec.json or cells/*/spec.json)."
+            " Give the folder of a run"
         )
     subjects = _labelled(read)
     forgets = tuple(sorted({f for s in subjects for f in (*s.results, unasked(s)) if f}))
@@ -197,7 +197,7 @@ def _read_subject(run: RunFolder, folder: SubjectFolder, *, verify: bool) -> Run
     spec = read_spec(folder.spec)
     path = folder.path.relative_to(run.path).as_posix()
     if spec.subject not in ROLES:
-        raise InputError(f"{folder.spec}: unknown role {spec.subject!r}; known: {', '.join(ROLES)}")
+        raise InputError(f"{folder.spec}: unknown role {spec.subject!r}. Known: {', '.join(ROLES)}")
     evaluations, outdated = evaluations_of(folder)
     stored = [(evaluation, read_summary(summary)) for evaluation in evaluations for summary in evaluation.summaries()]
     summaries, notes = _newest(path, stored)
@@ -428,7 +428,7 @@ def _parsed(folder: EvalFolder, number: int, row: Mapping[str, Any]) -> tuple[As
             ),
         )
     except KeyError as error:
-        raise InputError(f"{folder.path}, record {number}: no field {error}; evaluate again with --fresh") from error
+        raise InputError(f"{folder.path}, record {number}: no field {error}. Evaluate again with --fresh") from error
 
 
 def pooled(estimates: Sequence[Estimate]) -> Estimate | None:

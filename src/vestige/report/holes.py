@@ -64,7 +64,7 @@ def read_probe(folder: ProbeFolder, labels: Mapping[str, str] | None = None) -> 
     A model's name comes from the request, otherwise from the folder's provenance, otherwise from its digest.
     """
     if not folder.summary.exists():
-        raise InputError(f"{folder.path} holds no finished search for holes; run `vestige probe` there first")
+        raise InputError(f"{folder.path} holds no finished search for holes. Run `vestige probe` there first")
     table, identity = read_table(folder)
     provenance = read_provenance(folder.provenance) if folder.provenance.exists() else {}
     return Probe(

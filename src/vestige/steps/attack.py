@@ -110,12 +110,12 @@ def attack_identity(subject: Subject, request: AttackRequest) -> dict[str, Any]:
     for item, shown in attack.facts.items():
         facts[item] = [fact.id for fact in shown]
     if not attack.tested:
-        raise InputError(f"the attack {plan.name!r} asks nothing; give it forget items to ask")
+        raise InputError(f"the attack {plan.name!r} asks nothing. Give it forget items to ask")
     kind = attack_of(plan)
     if kind.beside and "reversed" in request.evals:
         raise InputError(
-            f"the attack {plan.name!r} puts a text beside the question, and the evaluation reversed offers questions "
-            "as options, some of which would have it; leave reversed out"
+            f"the attack {plan.name!r} puts a text next to the question, and the evaluation reversed offers questions "
+            "as options. Leave reversed out"
         )
     identity = {
         "version": VERSION,
@@ -176,7 +176,7 @@ def read_spent(folder: AttackFolder) -> dict[str, dict[str, float]]:
 
 def _done(folder: AttackFolder) -> dict[str, Any]:
     if not folder.done.exists():
-        raise InputError(f"the attack in {folder.path} is not done; run the same command again")
+        raise InputError(f"the attack in {folder.path} is not done. Run the same command again")
     return read_sealed(folder.done, "bounds_bits", "spent", "evaluations")
 
 

@@ -80,7 +80,7 @@ def recipe_of(
     if not is_recorded or spec.subject != "target":
         raise InputError(
             f"{target.path} does not say how this version can train it again (it is {spec.subject!r}, of version "
-            f"{spec.version}); name the model to begin with, or make the target again"
+            f"{spec.version}). Name the model to begin with, or make the target again"
         )
     request = FinetuneRequest(
         model=ModelSettings(
@@ -99,8 +99,8 @@ def recipe_of(
         if finetune_spec(recorded, spec.parent).data == spec.data:
             return Recipe(recorded, spec.parent)
     raise InputError(
-        f"{target.path} was taught other items than these {len(items)}; give the data that it was made from, "
-        "with the same --factual, less what it has forgotten since"
+        f"{target.path} was trained on other items than these {len(items)}. Give its own data, "
+        "with the same --factual, without items forgotten since"
     )
 
 
@@ -109,7 +109,7 @@ def recipe_without(target: ModelSettings, corpus: Corpus, splits: NamedSplits) -
     folder = own_folder(target.model)
     if folder is None:
         raise InputError(
-            f"{target.model} was not made by Vestige, so how it was trained is not known; name the model to begin with"
+            f"{target.model} was not made by Vestige, so how it was trained is not known. Name the model to begin with"
         )
     recipe = recipe_of(
         folder,

@@ -136,7 +136,7 @@ def finished_subject(
     """
     saved = read_done(folder, verify=verify)
     if saved is None:
-        raise InputError(f"{folder.path} holds no finished model; run the command that makes it")
+        raise InputError(f"{folder.path} holds no finished model. Run the command that makes it")
     spec = read_spec(folder.spec)
     settings = ModelSettings(
         model=str(folder.model),
@@ -233,7 +233,7 @@ def _planned(subject: Subject, request: EvaluateRequest) -> _Plan:
     questions = settings.build_questions(request.items, request.views)
     chosen = {i: question for i, question in questions.items() if request.only is None or i in request.only}
     if not chosen:
-        raise InputError("none of the items that are to be asked is among the items")
+        raise InputError("the requested items are not among the items")
     # Everything that can change a record, and nothing else: seeds and views are for the summary.
     identity = {
         "eval": settings.name,
@@ -396,8 +396,8 @@ def _ask_again(plans: Sequence[_Plan], subject: Subject) -> None:
             if not tie and not alike(reread, stored.get(reread["item"])):
                 raise InputError(
                     f"{plan.place.records}: the model does not reproduce the stored record of item "
-                    f"{reread['item']}, which was asked again. Delete {plan.place.path} and run the same command to "
-                    "ask for all of them"
+                    f"{reread['item']}, which it answered again. Delete {plan.place.path} and run the same command to "
+                    "evaluate all items"
                 )
 
 
@@ -507,14 +507,14 @@ def check_published(
         whole = [r for r in results if (r.split, r.scope) == ("forget", "all")]
         values = {f"{r.format}/{r.estimate.metric}": r.estimate.value for r in whole}
         if (value := values.get(figure.metric)) is None:
-            raise InputError(f"{figure.eval} gives no {figure.metric} of {figure.split}; it has {', '.join(values)}")
+            raise InputError(f"{figure.eval} gives no {figure.metric} of {figure.split}. It has {', '.join(values)}")
         # So written that a NaN is off too.
         if not abs(value - figure.value) <= row.tolerance:
             off.append(f"{figure.metric} of {figure.split} is {value:.3g} here and {figure.value:g} there")
     if off:
         raise InputError(
-            f"{subject.spec.name} is not as published: {'; '.join(off)} ({row.source}; tolerance {row.tolerance:g}); "
-            "look at the weights, the chat template and the number format, or go on without the comparison by "
+            f"{subject.spec.name} is not as published: {'. '.join(off)} ({row.source}. Tolerance {row.tolerance:g}). "
+            "Look at the weights, the chat template and the number format, or go on without the comparison by "
             "--published none"
         )
 

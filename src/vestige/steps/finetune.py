@@ -70,7 +70,7 @@ def check_tiny(model: ModelSettings, vocabulary: Sequence[Item]) -> None:
     if not vocabulary:
         raise InputError(f"{model.model} makes its tokeniser from data, and there are no items")
     if model.dtype != "float32":
-        raise InputError(f"{model.model} is made in float32 and not in {model.dtype}; leave --dtype out")
+        raise InputError(f"{model.model} is made in float32 and not in {model.dtype}. Leave --dtype out")
 
 
 def finetune_spec(request: FinetuneRequest, parent: str) -> SubjectSpec:
@@ -117,10 +117,10 @@ def finetune(
     spec = finetune_spec(request, start.digest().id)
     if request.save == "adapter":
         if not request.training.lora_rank:
-            raise InputError("lora_rank 0 trains no adapter; take --save merged, or a lora_rank")
+            raise InputError("lora_rank 0 trains no adapter. Take --save merged, or a lora_rank")
         if request.model.model in TINY_MODELS or is_adapter(find(request.model.model)[0]):
             raise InputError(
-                f"an adapter stands on a model that can be loaded, and {request.model.model} is made from data or is "
+                f"an adapter needs a model that can be loaded, and {request.model.model} is made from data or is "
                 "an adapter itself: --save merged"
             )
     saving, hooks = Saving(form=request.save), Hooks(on_step)
@@ -172,8 +172,8 @@ def _imitated(
     # By content: two vocabularies of one size may give one id to different tokens.
     if other.tokenizer.get_vocab() != start.tokenizer.get_vocab():
         raise InputError(
-            f"The model {other.name} has another vocabulary, so its distributions cannot be imitated. Name one of the "
-            "same family."
+            f"The model {other.name} has another vocabulary, so its distributions cannot be imitated. Name a model "
+            "of the same family."
         )
     return references(other.model, Imitate.needs, plan, sources, request.training)
 

@@ -82,7 +82,7 @@ def stored_done(folder: SubjectFolder) -> Made | None:
     try:
         digest = ModelDigest(**stored["model"])
     except TypeError as error:
-        raise InputError(f"{folder.done} does not say which model it is of; make the model again") from error
+        raise InputError(f"{folder.done} does not say which model it is of. Make the model again") from error
     return Made(digest, stored["steps"], stored["stopped"], chosen, stored["files"], seen=False)
 
 
@@ -183,7 +183,7 @@ def make_subject(
         _seen_by_all(folder, saved, world)
     if is_adapter(folder.model) != (saving.form == "adapter"):
         raise InputError(
-            f"{folder.path} holds the model in another form than {saving.form!r}; choose another folder or start over "
+            f"{folder.path} holds the model in another form than {saving.form!r}. Choose another folder or start over "
             "with --fresh"
         )
     return saved
@@ -196,7 +196,7 @@ def _seen_by_all(folder: SubjectFolder, saved: Made | None, world: World) -> Mad
     """
     if world.summed({"seen": float(saved is not None)})["seen"] < world.size or saved is None:
         raise InputError(
-            f"{folder.path} is not the same folder for all processes; take one on a file system they share"
+            f"{folder.path} is not the same folder for all processes. Take one on a file system they share"
         )
     return saved
 

@@ -86,14 +86,14 @@ def search_identity(search: AttackRequest, subject: Subject) -> dict[str, Any]:
     plan, guide = search.attack.plan, search.guide
     if attack_of(plan).guided != (guide is not None):
         raise InputError(
-            f"the attack {plan.name!r} brings what the target says, so it needs the target; name it with --target"
+            f"the attack {plan.name!r} makes the model reply like the target and needs it. Name it with --target"
             if guide is None
-            else f"the attack {plan.name!r} brings the answers in the data and has no use for a target; leave it out"
+            else f"the attack {plan.name!r} brings the answers in the data and has no use for a target. Leave it out"
         )
     if guide is not None and guide.made.digest.reads != subject.made.digest.reads:
         raise InputError(
             f"{guide.spec.name} and {subject.spec.name} have different tokenisers or chat templates, so no prompt is "
-            "the same for both; take a target of the same family"
+            "the same for both. Take a target of the same family"
         )
     begun = _started(search, subject.made.digest.id)
     start = None if search.start is None else content_id(begun._asdict(), length=32)
@@ -118,7 +118,7 @@ def _started(search: AttackRequest, model: str) -> _Start:
         return _NO_START
     if search.attack.plan.settings["initial"]:
         raise InputError(
-            f"the search begins with the prompt of {search.start} and is given an `initial` text too; leave one out"
+            f"the search has two starts, the prompt of {search.start} and an `initial` text. Leave one out"
         )
     folder = AttackFolder(search.start)
     prompt = read_prompt(folder)

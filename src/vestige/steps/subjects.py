@@ -32,7 +32,7 @@ def origin_of(settings: ModelSettings) -> Origin:
         return Origin(load(settings).digest().id, settings.model)
     saved = read_done(folder)
     if saved is None:
-        raise InputError(f"{folder.path} holds no finished model; run the command that was making it again")
+        raise InputError(f"{folder.path} holds no finished model. Run the command that was making it again")
     return Origin(saved.digest.id, read_spec(folder.spec).model)
 
 
@@ -69,11 +69,11 @@ def _own_subject(settings: ModelSettings, dtype: str | None, *, verify: bool = F
     subject = finished_subject(folder, device=settings.device, trust_remote_code=trusted, verify=verify)
     if dtype is not None and dtype != stored_dtype:
         raise InputError(
-            f"{folder.path} was made in {stored_dtype} and is asked in it, not in {dtype}; leave --dtype out"
+            f"{folder.path} was made in {stored_dtype} and keeps it, so --dtype {dtype} does not apply. Leave it out"
         )
     if settings.chat_template:
         # It is asked in the one that it was trained with.
-        raise InputError(f"{folder.path} was made with a chat template of its own; leave --chat-template out")
+        raise InputError(f"{folder.path} was made with a chat template of its own. Leave --chat-template out")
     return subject
 
 
@@ -94,7 +94,7 @@ def any_subject(
     `through` names a model whose tokeniser and chat template replace those in the subject's own folder.
     """
     if role not in ROLES:
-        raise InputError(f"no role {role!r}; {closest(role, list(ROLES))}")
+        raise InputError(f"no role {role!r}. {closest(role, list(ROLES))}")
     subject = _own_subject(settings, dtype, verify=verify)
     if subject is not None:
         if through is not None:
@@ -107,14 +107,14 @@ def any_subject(
         files = {str((subject.folder.path / name).resolve()): digest for name, digest in subject.made.files.items()}
         return replace(subject, folder=folder, made=replace(subject.made, files=files), elsewhere=True)
     if output_dir is None:
-        raise InputError(f"{settings.model} was not made by Vestige; say with --output-dir where the evidence goes")
+        raise InputError(f"{settings.model} was not made by Vestige. Say with --output-dir where the evidence goes")
     identity, label, source = model_identity(settings), name or Path(settings.model).name, settings.model
     if through is not None:
         identity["asked_through"] = outline(through, finite=False).prompter.digest
     if is_address(settings.model):
         if dtype is not None:
             raise InputError(
-                f"{shown_address(settings.model)} answers in its server's number format; leave --dtype out"
+                f"{shown_address(settings.model)} answers in its server's number format. Leave --dtype out"
             )
         to = address(settings.model)
         identity = {**to.identity_of_asking, "dtype": "the server's", "chat_template": settings.chat_template}

@@ -62,7 +62,7 @@ class TrajectoryRequest:
         """Refuse rules that speak of a model that is not there."""
         for rule in _rules(self.settings):
             if rule.of == "retrained" and self.retrained is None:
-                raise InputError(f"the rule {rule} needs a model that never knew the forget set; name it: --retrained")
+                raise InputError(f"the rule {rule} needs a retrained model. Name it with --retrained")
 
     def whole_identity(self) -> dict[str, Any]:
         """Return everything that can change the rules' view, for the subject's identity."""
@@ -116,7 +116,7 @@ class AnswerScores:
             if not values:
                 raise InputError(
                     f"no validation item of the {name} set has the metric {self.metric!r}, which sees the "
-                    "letters a to z and digits only; choose exact_match"
+                    "letters a to z and digits only. Choose exact_match"
                 )
             scores |= {name: sum(values) / len(values), f"{name}_nll": sum(nats) / len(nats)}
         return scores
@@ -156,7 +156,7 @@ class HarmScores:
         if self.decides and len(failures) > MOST_UNJUDGED * len(items):
             raise InputError(
                 f"the judge {self.judge.name} judged only {len(scores)} of {len(items)} replies ({failures[0]}), and a "
-                f"rule on harm needs {1 - MOST_UNJUDGED:.0%} of them; take another judge, or leave the rule out"
+                f"rule on harm needs {1 - MOST_UNJUDGED:.0%}. Take another judge, or leave the rule out"
             )
         return answers | {"harm": sum(scores) / len(scores), "harm_not_judged": float(len(failures))}
 

@@ -62,8 +62,8 @@ def mismatched(forget: Sequence[Item], retain: Sequence[Item]) -> tuple[tuple[st
     pool = tuple({normalised(i.answer): i.answer for i in retain}.values())
     if len(pool) < 2:
         raise InputError(
-            f"answers to other questions are needed, and the retain set holds {len(pool)} different ones; "
-            "give a retain set with at least two"
+            f"answers to other questions are needed, and the retain set holds {len(pool)} different ones. "
+            "Give a retain set with at least two"
         )
 
     after = dict(zip(pool, (*pool[1:], pool[0]), strict=True))
@@ -114,7 +114,7 @@ def _alternatives(target: LoadedModel, item: Item, settings: Alternatives, seed:
     if not texts_by_form:
         raise InputError(
             f"the target gave no other answer to {one_line(item.question, width=60)!r} in {ROUNDS * settings.n} "
-            f"samples at temperature {settings.temperature:g}; raise the method's temperature"
+            f"samples at temperature {settings.temperature:g}. Raise the method's temperature"
         )
     texts = list(texts_by_form.values())[: settings.n]
     return tuple(texts[n % len(texts)] for n in range(settings.n))
@@ -246,7 +246,7 @@ def recipe_asked(request: UnlearnRequest) -> Recipe:
     """How the target was trained, for a method that trains from the start. Refused where nobody said."""
     if request.recipe is None:
         raise InputError(
-            f"method {request.method!r} trains from the start and was not told how the target was trained; name the "
+            f"method {request.method!r} trains from the start and was not told how the target was trained. Name the "
             "model to begin with"
         )
     return request.recipe
@@ -265,11 +265,11 @@ def unlearn(
         raise InputError(f"method {request.method!r} does not end with the model that it trains: it has no trajectory")
     if request.save == "adapter" and not (ends_with_it and request.training.lora_rank):
         raise InputError(
-            f"method {request.method!r} with lora_rank {request.training.lora_rank} leaves no adapter; take --save "
+            f"method {request.method!r} with lora_rank {request.training.lora_rank} leaves no adapter. Take --save "
             "merged, or a method and a lora_rank that train one"
         )
     if request.save == "adapter" and is_adapter(find(request.target.model)[0]):
-        raise InputError(f"{request.target.model} is an adapter itself, and one cannot stand on another: --save merged")
+        raise InputError(f"{request.target.model} is an adapter itself, and adapters cannot be stacked: --save merged")
     facts = {
         "target": shown_model(request.target.model),
         "target_digest": request.target_digest,
@@ -370,7 +370,7 @@ def _reference(request: UnlearnRequest, target: LoadedModel) -> LoadedModel:
     if model.tokenizer.get_vocab() != target.tokenizer.get_vocab():
         raise InputError(
             f"the reference {model.name} has another vocabulary than the target, so its numbers cannot be compared "
-            "with the target's; take a reference of the same family"
+            "with the target's. Take a reference of the same family"
         )
     return model
 
@@ -406,7 +406,7 @@ def _answers(request: UnlearnRequest, method: Method, target: LoadedModel, world
         raise InputError(f"the forget set {request.forget!r} holds no items")
     if "retain" in splits and not request.retain_items:
         raise InputError(
-            f"method {request.method!r} needs a retain set, and the data holds nothing but the forget set; give more "
+            f"method {request.method!r} needs a retain set, and the data holds nothing but the forget set. Give more "
             "data, name what to keep by --retain, or take a method that reads the forget set alone, as npo does"
         )
     if "idk" in splits and not request.idk:

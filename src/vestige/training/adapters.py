@@ -51,7 +51,7 @@ def add_lora(model: PreTrainedModel, settings: TrainingSettings, seed: int) -> N
         inside = sorted({name.rpartition(".")[2] for name in _products(model)})
         raise InputError(
             f"lora_targets {', '.join(missing)} {'is no layer' if len(missing) == 1 else 'are no layers'} of this "
-            f"model, whose blocks multiply in {', '.join(inside)}; name some, --set 'lora_targets="
+            f"model, whose blocks multiply in {', '.join(inside)}. Name some, --set 'lora_targets="
             f"{json.dumps(inside[:2])}', or take all: --set lora_targets={EVERY}"
         )
     _inject(model, settings, list(settings.lora_targets), seed)
@@ -70,7 +70,7 @@ def train_only(model: PreTrainedModel, layers: Layers, settings: TrainingSetting
     every = blocks(model)
     beyond = [n for n in (layers.read, *layers.update) if not 0 <= n < len(every)]
     if beyond:
-        raise InputError(f"the model has blocks 0 to {len(every) - 1}, and block {beyond[0]} was asked for")
+        raise InputError(f"the model has blocks 0 to {len(every) - 1}, not block {beyond[0]}")
     path = next(name for name, module in model.named_modules() if module is every)
     names = [f"{path}.{n}.{parameter}" for n, parameter in product(layers.update, layers.parameters)]
     present = dict(model.named_modules())
@@ -78,7 +78,7 @@ def train_only(model: PreTrainedModel, layers: Layers, settings: TrainingSetting
     if missing:
         block = every[layers.update[0]]
         inside = sorted(n for n, m in block.named_modules() if isinstance(m, (nn.Linear, Conv1D)))
-        raise InputError(f"the model has no module {missing[0]}; a block's linear layers: {', '.join(inside)}")
+        raise InputError(f"the model has no module {missing[0]}. A block's linear layers: {', '.join(inside)}")
     if settings.lora_rank:
         _inject(model, settings, names, seed)
         return

@@ -350,7 +350,7 @@ class Backward:
         advice = f"begin anew with {' or '.join(ways)}" if ways else "take a GPU with more memory"
         return InputError(
             f"the memory of {self.spread.model.device} does not hold {n_rows} rows of a split at step {step + 1} of "
-            f"the training{why}; {advice}"
+            f"the training{why}. {advice}"
         )
 
     def _drops(self) -> bool:
@@ -460,7 +460,7 @@ def recomputing(model: PreTrainedModel, settings: TrainingSettings, device: str)
         yield
         return
     if not model.supports_gradient_checkpointing:
-        raise InputError(f"{type(model).__name__} does not know gradient_checkpointing; leave it off")
+        raise InputError(f"{type(model).__name__} does not know gradient_checkpointing. Leave it off")
     # The backward pass runs outside of the attention that `backward` puts in, and must compute the same again.
     recompute = attention(device, settings.precision)
     with _old_names():

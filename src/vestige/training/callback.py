@@ -68,7 +68,7 @@ class TrainerCallback(_Callback):
         if not self.splits["forget"]:
             raise InputError("the callback has no forget questions. Give a file or rows with question and answer.")
         if {item.id for item in self.splits["forget"]} & {item.id for item in self.splits["retain"]}:
-            raise InputError("a question is to be forgotten and to be kept. Leave it in one of the two.")
+            raise InputError("a question is to be forgotten and to be kept. Leave it in one list.")
         self.path = Path(output_dir) / "scores.jsonl.gz"
         self.name = name
         self.tokenizer = tokenizer

@@ -109,7 +109,7 @@ def undamaged(path: Path) -> Iterator[None]:
         yield
     except (FileNotFoundError, SafetensorError, InputError, KeyError, TypeError, ValueError, OverflowError) as error:
         raise InputError(
-            f"{path} is damaged ({one_line(str(error), width=200)}), so training cannot go on from it; delete the "
+            f"{path} is damaged ({one_line(str(error), width=200)}), so training cannot go on from it. Delete the "
             f"folder {path.parent.parent} and run the same command again: training starts again"
         ) from error
 

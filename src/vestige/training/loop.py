@@ -110,7 +110,7 @@ def parse_condition(text: str) -> Condition:
     match = _CONDITION.fullmatch(text.replace(" ", ""))
     if match is None:
         raise InputError(
-            f"the rule {one_line(text, width=40)!r} is not of the form 'forget<=0.3', 'forget<=retrained' or "
+            f"the rule {one_line(text, width=40)!r} does not have the form 'forget<=0.3', 'forget<=retrained' or "
             "'retain>=0.9*target': a score, one of <= < >= >, and a number, target, retrained or a multiple of these"
         )
     factor = float(match["number"] or match["factor"] or 1)
@@ -126,7 +126,7 @@ def parse_choice(text: str) -> Condition | None:
     try:
         return parse_condition(text)
     except InputError as error:
-        raise InputError(f"{error}; or say 'last', for the last checkpoint") from error
+        raise InputError(f"{error}. Or say 'last', for the last checkpoint") from error
 
 
 def reason_to_stop(stop: Sequence[Condition], point: Point, controls: Mapping[str, Scores]) -> str | None:
@@ -177,7 +177,7 @@ def check_rules(
 
 def _score(scores: Scores, name: str, rule: Condition) -> float:
     if name not in scores:
-        raise InputError(f"the rule {rule} needs the score {name!r}, and there is none; known: {', '.join(scores)}")
+        raise InputError(f"the rule {rule} needs the score {name!r}, and there is none. Known: {', '.join(scores)}")
     return scores[name]
 
 
@@ -451,7 +451,7 @@ def _take_step(
         )
         raise NotFinite(
             f"training is no longer finite at step {step + 1} ({values}, gradient norm {norm:.4g}, learning rate "
-            f"{rate:.3g}); {way_out}"
+            f"{rate:.3g}). {way_out}"
         )
     optimizer.step()
     # To None, torch's default, by which `Backward.add` knows that nothing has been added yet.

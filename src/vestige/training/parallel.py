@@ -102,16 +102,16 @@ def _place() -> tuple[int, int]:
     way_out = "start several processes with torchrun, or unset WORLD_SIZE for one"
     size = os.environ["WORLD_SIZE"]
     if not size.isdecimal() or int(size) == 0:
-        raise InputError(f"WORLD_SIZE is {one_line(size)!r}, which is no number of processes; {way_out}")
+        raise InputError(f"WORLD_SIZE is {one_line(size)!r}, which is no number of processes. {way_out}")
     if int(size) == 1:
         return 0, 1
     missing = [n for n in ("RANK", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT") if n not in os.environ]
     if missing:
-        raise InputError(f"WORLD_SIZE is {size}, and {', '.join(missing)} is not set beside it; {way_out}")
+        raise InputError(f"WORLD_SIZE is {size}, and {', '.join(missing)} is not set. {way_out}")
     for name, least, most in (("RANK", 0, int(size) - 1), ("LOCAL_RANK", 0, int(size) - 1), ("MASTER_PORT", 1, 65535)):
         text = os.environ[name]
         if not text.isdecimal() or not least <= int(text) <= most:
-            raise InputError(f"{name} is {one_line(text)!r} and not a number from {least} to {most}; {way_out}")
+            raise InputError(f"{name} is {one_line(text)!r} and not a number from {least} to {most}. {way_out}")
     return int(os.environ["RANK"]), int(size)
 
 
@@ -145,7 +145,7 @@ def joined() -> Iterator[World]:
     except dist.DistError as error:
         address = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
         raise InputError(
-            f"cannot meet the other processes at {one_line(address)} ({one_line(str(error), width=200)}); start them "
+            f"cannot meet the other processes at {one_line(address)} ({one_line(str(error), width=200)}). Start them "
             "with torchrun"
         ) from error
     try:

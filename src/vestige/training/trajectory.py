@@ -93,7 +93,7 @@ def parse_every(text: str) -> Every:
     """A pace from `3` or `3 epochs`, or `50 steps`."""
     match = _EVERY.fullmatch(text.strip())
     if match is None or int(match[1]) == 0:
-        raise InputError(f"{one_line(text, width=40)!r} is no pace; say '1 epoch', '2 epochs' or '50 steps'")
+        raise InputError(f"{one_line(text, width=40)!r} is no pace. Say '1 epoch', '2 epochs' or '50 steps'")
     return Every(int(match[1]), (match[2] or "").startswith("step"))
 
 
@@ -179,7 +179,7 @@ class Trajectory:
         agreed = self.world.led(scores)
         odd = [name for name, value in agreed.items() if not math.isfinite(value)]
         if odd:
-            raise InputError(f"the score {odd[0]!r} of a model is {agreed[odd[0]]}; scores must be finite numbers")
+            raise InputError(f"the score {odd[0]!r} of a model is {agreed[odd[0]]}. Scores must be finite numbers")
         return agreed
 
     def _write(self, model: str, point: Point) -> None:

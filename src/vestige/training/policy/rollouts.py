@@ -61,11 +61,11 @@ def sample(
     context = context_tokens(actor.model)
     longest = max(map(len, prompts), default=0)
     if not prompts or not all(prompts):
-        raise InputError("there is no prompt, or an empty one, to sample a reply to; give each at least one token")
+        raise InputError("there is no prompt, or an empty one, to sample a reply to. Give each at least one token")
     if longest + n_tokens > context:
         raise InputError(
             f"a prompt of {longest} tokens and a reply of {n_tokens} tokens are more than the policy's context of "
-            f"{context}; shorten the prompts or take fewer new tokens"
+            f"{context}. Shorten the prompts or take fewer new tokens"
         )
     uniforms = np.stack([generator(seed, "rollout", row).random(n_tokens) for row in range(len(prompts))])
     replies: dict[int, Ids] = {}

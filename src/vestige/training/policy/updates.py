@@ -105,7 +105,7 @@ class Policy:
         The value head begins at 0. The adapters' first weights and the order of replies follow from the seed.
         """
         if any(isinstance(module, BaseTunerLayer) for module in model.modules()):
-            raise InputError("the policy's model has adapters already; merge them into its weights first")
+            raise InputError("the policy's model has adapters already. Merge them into its weights first")
         lora = TrainingSettings(
             lora_rank=settings.lora_rank,
             lora_alpha=settings.lora_alpha,
@@ -141,9 +141,9 @@ class Policy:
         are means over the optimiser's steps. Raises NotFinite where a score, a loss or a gradient is no number.
         """
         if len(scores) != len(rollouts.replies):
-            raise InputError(f"there are {len(scores)} scores for {len(rollouts.replies)} replies; give one to each")
+            raise InputError(f"there are {len(scores)} scores for {len(rollouts.replies)} replies. Give one to each")
         if not all(map(math.isfinite, scores)):
-            raise InputError("a reply's score is no finite number; leave the reply out, or give it a score")
+            raise InputError("a reply's score is no finite number. Leave the reply out, or give it a score")
         aimed = aims(rollouts, torch.tensor(list(scores), dtype=torch.float64), self.settings)
         updates = [self._update(rollouts, aimed, batch) for batch in self._batches(len(scores))]
         self.n_steps += 1
@@ -177,10 +177,10 @@ class Policy:
             return False
         stored = read_json(path / _IDENTITY) if (path / _IDENTITY).exists() else None
         if not isinstance(stored, dict):
-            raise InputError(f"{path / _IDENTITY} does not say how the policy there was trained; delete {path}")
+            raise InputError(f"{path / _IDENTITY} does not say how the policy there was trained. Delete {path}")
         if differs := changed_keys({"seed": self.seed, **self.settings.identity()}, stored):
             raise InputError(
-                f"the policy in {path} was trained otherwise (it differs in {', '.join(differs)}); delete that folder, "
+                f"the policy in {path} was trained otherwise (it differs in {', '.join(differs)}). Delete that folder, "
                 "or use its settings and seed"
             )
         checkpoints.restore(n_steps, _modules(self.actor), self.optimizer)
@@ -218,7 +218,7 @@ class Policy:
             text = ", ".join(f"{name} {value:.4g}" for name, value in sums.items())
             raise NotFinite(
                 f"the policy's training is no longer finite at iteration {self.n_steps + 1} ({text}, gradient norm "
-                f"{norm:.4g}); lower the learning rate, {self.settings.learning_rate:.3g}"
+                f"{norm:.4g}). Lower the learning rate, {self.settings.learning_rate:.3g}"
             )
         self.optimizer.step()
         self.optimizer.zero_grad()
