@@ -30,7 +30,7 @@ def launched(
     environment: Mapping[str, str] | None = None,
     stop_when: Callable[[], bool] = lambda: False,
 ) -> subprocess.CompletedProcess[str]:
-    """What a command printed and how it ended; of several processes together, with what torchrun leaves them.
+    """What a command printed and how it ended. Of several processes together, with what torchrun leaves them.
 
     As under torchrun the others are stopped when one of them fails, here after two seconds to say so themselves.
     Ctrl-C is pressed once as soon as `stop_when` is true.

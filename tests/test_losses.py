@@ -119,7 +119,7 @@ PULLS = {
         lambda p: losses.simnpo(p, MASK, beta=2.5, gamma=0.0, n_rows=2),
         MASK * 0.075858 / torch.tensor([[2], [8]]),
     ),
-    # p ln p would have the gradient p (1 + ln p) = .153426 at p = 1/2; the weight alone is p = .5.
+    # p ln p would have the gradient p (1 + ln p) = .153426 at p = 1/2. The weight alone is p = .5.
     "weighted_ascent": (
         HALVES[0][:1],
         lambda p: losses.weighted_ascent(p, ONE, saturation=1.0, importance=0.0, n_tokens=1),

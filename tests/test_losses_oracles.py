@@ -1,6 +1,6 @@
 """Each loss against its paper's formula, written out again in plain Python: other code, no tensors.
 
-Rows are ragged lists of numbers; gradients are the formulas' derivatives by hand, not autograd's. In float64 the two
+Rows are ragged lists of numbers. Gradients are the formulas' derivatives by hand, not autograd's. In float64 the two
 agree to nine digits; in float32, which training reads, to what its rounding leaves of them. Whole methods on a model,
 with autograd's gradients, are in `methods/test_methods_on_a_model.py`.
 """

@@ -107,7 +107,7 @@ def test_fields_that_a_reader_needs_are_asked_for_by_name(tmp_path):
         read_versioned(path)
     write_json(path, {"schema": SCHEMA, "weights": "w"})
     assert read_versioned(path, "weights") == {"schema": SCHEMA, "weights": "w"}
-    with pytest.raises(InputError, match=rf"{path}: no field 'steps', .*delete it, or run again with --fresh"):
+    with pytest.raises(InputError, match=rf"{path}: no field 'steps', .*Delete it, or run again with --fresh"):
         read_versioned(path, "weights", "steps")
 
 
@@ -153,7 +153,7 @@ def test_a_summary_that_holds_something_else_is_refused_with_its_place(place, va
     with pytest.raises(InputError) as refused:
         read_summary(path)
     assert str(refused.value).startswith(f"{path}: {named}")
-    assert str(refused.value).endswith("delete it, or run again with --fresh")
+    assert str(refused.value).endswith("Delete it, or run again with --fresh")
 
 
 def test_the_summaries_of_a_run_come_controls_first_and_give_a_row_an_estimate(tmp_path):

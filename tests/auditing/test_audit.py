@@ -619,7 +619,7 @@ def test_more_options_than_most_items_have_are_refused_with_the_number_that_all_
         for n in range(count)
     )
     splits = dataclasses.replace(audited.SPLITS, splits={"forget": items, "retain": (Item("Else?", "nothing"),)})
-    with pytest.raises(InputError, match=rf"options = 6: of the {len(items)} .* choices .*, {can} .* set options to 5"):
+    with pytest.raises(InputError, match=rf"options = 6: of the {len(items)} .* choices .*, {can} .* Set options to 5"):
         questions_of(AuditRequest((), splits, AuditSettings(evals=("qa", "choices"), options=6)))
     for fits in (AuditSettings(evals=("choices",), options=5), AuditSettings(evals=("choices",))):
         (asked,) = questions_of(AuditRequest((), splits, fits)).evaluations

@@ -82,7 +82,7 @@ def test_no_default_of_an_audit_grows_faster_than_its_facts(answer, monkeypatch,
         }.items():
             lines.setdefault(name, []).append(executed_lines(work))
     growth = {name: large / small for name, (small, large) in lines.items()}
-    # Twice the facts; without the tenth above it nothing could be sorted.
+    # Twice the facts. Without the tenth above it nothing could be sorted.
     assert {name: ratio for name, ratio in growth.items() if ratio > 2.2} == {}, lines
 
 

@@ -31,7 +31,7 @@ def with_bits(values, share=0.0):
 
 
 def answering(controls, ga, **changes):
-    """The case of controls and a subject with these bits; the target knows all, as sure as it is."""
+    """The case of controls and a subject with these bits. The target knows all, as sure as it is."""
     target = -np.random.default_rng(99).exponential(0.5, N)
     tables = {name: with_bits(bits) for name, bits in zip(RETRAINED, controls, strict=True)}
     return case({**tables, "ga": with_bits(ga), "target": with_bits(target, 1.0)}, **changes)

@@ -52,7 +52,7 @@ def stating(items, base=None):
 
 
 def test_a_subject_that_states_three_facts_and_refuses_the_rest_fails_and_the_facts_are_listed():
-    # Models that never knew give every answer some 12 bits; the subject 30, but for three.
+    # Models that never knew give every answer some 12 bits. The subject 30, but for three.
     told, mine = subject(0.0), FORGET[100:103]
     told["forced/answer_bits"] = {i: -0.1 if i in mine else -30.0 for i in FORGET}
     found = judge(case(never() | {"ga": told}, edges=TEN), resamples=QUICK)

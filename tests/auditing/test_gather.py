@@ -171,14 +171,14 @@ def test_items_asked_in_other_words_stand_under_the_items_they_stand_for(run):
     assert case.scores.values == {Source("ga", attack.name, "given"): {"generate/exact_match": {"a": 1.0}}}
     assert case.plan.carried == {attack.name: {"ga": Carried({"tokens": 11.0}, {"tokens_shown": 1})}}
     write_json(place.asked, {"a with facts": {"id": "a"}})
-    with pytest.raises(InputError, match=r"asked\.json: a with facts: .*run the audit again"):
+    with pytest.raises(InputError, match=r"asked\.json: a with facts: .*Run the audit again"):
         read_case(run, plan(asked, (AttackPlace("ga", attack.name, "x"),), (attack,)))
 
 
 def test_scores_that_are_gone_are_named(run):
     with pytest.raises(
         InputError,
-        match=r"gone/scores\.jsonl is gone or was changed after it was written; .* run the command that made it again",
+        match=r"gone/scores\.jsonl is gone or was changed after it was written. .* run the command that made it again",
     ):
         read_case(run, plan((AskedPlace("ga", "", "", "qa", "gone"),)))
 

@@ -607,7 +607,7 @@ def test_measures_of_the_field_stand_beside_the_verdicts():
     assert "3 retrained seeds pooled" in got["ga", "forget_quality"].said
     assert "2 retrained seeds pooled" in got[RETRAINED[0], "forget_quality"].said
     assert got["ga", "extraction_strength"].value == pytest.approx(0.1)
-    # Probability 1 and truth ratio 0.5 on retain; there is no ROUGE-L: 2 / (1 + 2).
+    # Probability 1 and truth ratio 0.5 on retain. There is no ROUGE-L: 2 / (1 + 2).
     assert got["ga", "model_utility"].value == pytest.approx(2 / 3)
     assert "harmonic mean of 2" in got["ga", "model_utility"].said
 

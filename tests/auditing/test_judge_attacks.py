@@ -209,12 +209,12 @@ def test_a_searched_prompt_can_let_the_claim_hold_where_it_brings_what_it_was_se
 
 @pytest.mark.slow
 def test_a_prompt_that_damages_answers_does_not_read_as_holding_up():
-    # A fifth of what the subject knew is lost with it; nothing is brought back, and that shows nothing.
+    # A fifth of what the subject knew is lost with it. Nothing is brought back, and that shows nothing.
     found = judged(PROMPT, 0.0, 0.0, before=0.2)
     line = verdict(found, "not recoverable")
     assert line.outcome == "inconclusive"
     assert any("gcg n=7, generate: it damages answers (gain -0.20 [" in gap for gap in line.left_out)
-    # 0.2 of 11.9 bits; the unit stands beside its value.
+    # 0.2 of 11.9 bits. The unit stands beside its value.
     assert any("gcg n=7, forced, bits: it damages answers (gain -2.38 bits [" in gap for gap in line.left_out)
     # Another attack that takes as much, by tuning the model, is judged as it was.
     assert verdict(judged(RETAIN_ONLY, 0.0, 0.0, before=0.2), "not recoverable").outcome == "holds"

@@ -1,4 +1,4 @@
-"""Logs of other tools are judged by one command; what cannot be compared is refused, or left out and named."""
+"""Logs of other tools are judged by one command. What cannot be compared is refused, or left out and named."""
 
 import hashlib
 import json
@@ -212,7 +212,7 @@ def test_of_several_tasks_each_is_judged_in_the_split_that_is_named(tmp_path, sa
     def refusal(*more):
         return str(cli("audit", *words, *more, "--output-dir", tmp_path / "run").exception)
 
-    assert "nothing says what mmlu, tofu is about. Give --logs task:mmlu=forget, or =retain" in refusal()
+    assert "the role of mmlu, tofu is unknown. Give --logs task:mmlu=forget, or =retain" in refusal()
     assert "no log is of a task 'wmdp'" in refusal("--logs", "task:wmdp=forget")
     assert "is of no split 'kept'" in refusal("--logs", "task:mmlu=kept")
     tasks = ("--logs", "task:mmlu=retain", "--logs", "task:tofu=forget")
@@ -346,8 +346,8 @@ def test_logs_by_role_a_list_and_a_table_give_the_same_verdict(tmp_path, logs):
     [
         (["--logs", "nowhere"], "there is no such file or folder"),
         (["--logs", "teacher=x.json"], "role of target, retrained, unlearned"),
-        (["--logs", "example", "--logs", "target=x.json"], "give one kind at a time"),
-        (["--logs", "example", "--target", "m"], "asks no model"),
+        (["--logs", "example", "--logs", "target=x.json"], "Give one kind at a time"),
+        (["--logs", "example", "--target", "m"], "needs no model"),
         (["--logs", "example", "--delta", "7"], "delta = 7"),
         (["--logs", "example", "--relearn", '["retain"]'], "relearn is no margin"),
         (["--logs", "{empty}"], "it has no file that may be a log"),

@@ -118,7 +118,7 @@ def test_retained_questions_without_a_score_count_as_lost(tmp_path):
 
 
 def test_a_missing_score_is_unknown_one_way_and_known_the_other_by_hand():
-    # Of two controls the one that was asked scores 0.2; the target scores 0.9, the model was not asked.
+    # Of two controls the one that was asked scores 0.2. The target scores 0.9, the model was not asked.
     found = case({"ga": {"generate/rouge1_recall": dict.fromkeys(FORGET[1:], 0.1)}})
     (unknown, missing), (known, _) = filled(found, known=False), filled(found, known=True)
     assert missing.own["ga"] == {FORGET[0]}

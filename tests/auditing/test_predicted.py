@@ -54,7 +54,7 @@ def test_a_score_that_follows_the_targets_half_way_is_moved():
 def test_each_laboratory_of_a_base_is_held_out_by_itself():
     other = NeverSaw("a", "another", np.array([0.3, 0.3]))
     prediction = predict([*rows(0.1, 0.2, 0.2), other], {}, 0.9)
-    # a is 0.2 in the mean, as b and c are; each of its laboratories is 0.1 off.
+    # a is 0.2 in the mean, as b and c are. Each of its laboratories is 0.1 off.
     assert prediction.error == pytest.approx(T_975[2] / 1.96 * np.sqrt(0.1**2 / 3), rel=1e-5)
     assert predict(rows(0.1, 0.2), {}, 0.9) is None
 

@@ -108,7 +108,7 @@ def other_vocabulary(folder):
 
 @pytest.fixture(scope="module")
 def target(tmp_path_factory):
-    """A model of random weights; no answer of it is looked at."""
+    """A model of random weights. No answer of it is looked at."""
     folder = tmp_path_factory.mktemp("models") / "target"
     torch.manual_seed(0)
     LlamaForCausalLM(audited.nano_config()).save_pretrained(folder)

@@ -87,7 +87,7 @@ def test_files_lists_and_frames_are_the_same_scores(tmp_path):
 
 
 def test_wordings_of_one_fact_count_once_and_groups_have_verdicts(tmp_path):
-    # Every fact in two wordings; the second half of them, one group, is still known.
+    # Every fact in two wordings. The second half of them, one group, is still known.
     def asked(name, role, share, seed):
         rows = model(name, role, 0.0, seed=seed)[:N]
         return [
@@ -164,15 +164,15 @@ def test_a_collapsed_subject_neither_holds_nor_fails_by_that_score(tmp_path):
         (lambda rows: [{**rows[0], "score": float("nan")}, *rows[1:]], "row 1: the column score holds nan"),
         (lambda rows: [{**rows[0], "item": None}, *rows[1:]], "row 1: the column item is empty"),
         (lambda rows: [{**rows[0], "direction": "down"}, *rows[1:]], "direction 'down' is not one"),
-        (lambda rows: [{**rows[0], "score": 1.5}, *rows[1:]], r"1.5 is outside of \[0, 1\]"),
+        (lambda rows: [{**rows[0], "score": 1.5}, *rows[1:]], r"1.5 is outside \[0, 1\]"),
         (lambda rows: [{**rows[0], "score": "much"}, *rows[1:]], "'much', which is no number"),
         (lambda rows: [{**rows[0], "unit": "bits", "score": -3.0, "format": "forced"},
-                       {**rows[1], "unit": "bits", "score": 3.0, "format": "forced"}], "3.0 is outside of"),
+                       {**rows[1], "unit": "bits", "score": 3.0, "format": "forced"}], "3.0 is outside"),
         (lambda rows: [*rows, {**rows[0], "unit": "order", "item": "q0b"}], "unit is 'order' here and 'share'"),
         (lambda rows: [*rows, rows[0]], "full, probability, q0 has two scores"),
         (lambda rows: [*rows, {**rows[0], "role": "unlearned", "item": "new"}], "the role is 'unlearned' here"),
         (lambda rows: [*rows, {**rows[0], "model": "x", "role": "unlearned", "split": "retain"}], "one item is one"),
-        (lambda rows: [{**row, "role": "teacher"} for row in rows], "'teacher' is not one; they are target"),
+        (lambda rows: [{**row, "role": "teacher"} for row in rows], "'teacher' is not one. They are target"),
         (lambda rows: [row for row in rows if row["role"] != "target"], "the table has none"),
         (lambda rows: [{**row, "role": "target"} for row in rows], "the table has 7"),
         (lambda rows: [row for row in rows if row["role"] != "unlearned"], "no model of the table is unlearned"),

@@ -175,7 +175,7 @@ def test_a_dry_run_counts_and_asks_nobody(probed, tmp_path):
         (["--set", "filter.alik=0.5", "--dry-run"], "unknown key 'filter.alik'. Did you mean 'filter.alike'"),
         (["--by", "graph"], "the data has no graph"),
         (["--by", "grph"], "--by grph: Did you mean 'graph'"),
-        (["--by", "server"], "or give local:MODEL"),
+        (["--by", "server"], "Give local:MODEL"),
     ],
 )
 def test_what_cannot_be_done_is_refused_in_a_sentence(probed, tmp_path, words, complaint):

@@ -57,7 +57,7 @@ def in_a_child(work):
 
 def contents(folder):
     files = [path for pattern in SAME for path in folder.rglob(pattern)]
-    # The count of replies depends on the kills; the test compares it by itself.
+    # The count of replies depends on the kills. The test compares it by itself.
     return {str(p.relative_to(folder)): p.read_bytes() for p in files if p.name != "replies.jsonl"}
 
 

@@ -105,7 +105,7 @@ def test_one_text_of_ones_own_is_searched_sent_and_answered_and_nothing_is_kept(
         (["--question", "What?", "--answer", "  "], "neither may be empty"),
         # As the command line reads a byte that is not UTF-8.
         (["--question", "What?", "--answer", "Bob\udcff"], "is not valid UTF-8"),
-        (["--question", "What?", "--answer", "x", "--forget", "y"], "leave --data, --forget and --start out"),
+        (["--question", "What?", "--answer", "x", "--forget", "y"], "Leave --data, --forget and --start out"),
         ([], "give --data and --forget, or one text of your own"),
     ],
 )

@@ -47,14 +47,14 @@ def gap(right: str, *wrong: str, answer: str = "the answer itself") -> Cloze:
             "It was signed ____.",
             "on 3 May 2021",
         ),
-        # Of a date that differs in the day alone, the day; the comma stays.
+        # Of a date that differs in the day alone, the day. The comma stays.
         ("On 3, May 2021", ("On 14, May 2021", "On 5 May 2021"), "On ____, May 2021", "3"),
         # Words common to all within the gap go with it.
         ("Ann sells 20 crates of figs.", ("Ann sells 5 crates of dates.",), "Ann sells ____.", "20 crates of figs"),
         # Words are common once: of the shorter one, "Ann" is the beginning, and nothing is left to end with.
         ("Ann met Ann", ("Ann",), "Ann ____", "met Ann"),
         ("a b b c b b", ("a b b",), "a b b ____", "c b b"),
-        # Case, closing marks and width of letters make no difference; the statement keeps its own.
+        # Case, closing marks and width of letters make no difference. The statement keeps its own.
         ("The AUTHOR, of Oslo!", ("the author of Ｏslo.", "the painter of oslo"), "The ____, of Oslo!", "AUTHOR"),
     ],
 )

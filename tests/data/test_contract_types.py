@@ -157,7 +157,7 @@ MISTAKES = [
     ("low = 500, ", "", r"attributes\.rent\.generator\.integer\.low"),
     ('kind = "integer"', 'kind = "number"', r"attributes\.rent\.generator"),
     ("step = 50", "step = 70", r"attributes\.rent\.generator: .*whole number of steps"),
-    ("high = 5000, step = 50", "high = 520, step = 10", "only 3 values .*add decoys"),
+    ("high = 5000, step = 50", "high = 520, step = 10", "only 3 values .*Add decoys"),
     ("step = 50", 'step = 50, at_least = "colour"', r"rent\.generator\.at_least = 'colour': .*not of kind"),
     ("step = 50", 'step = 50, at_least = "rnt"', "Did you mean 'rent'"),
     ('party = "lessor"', 'party = "lesor"', r"lessor_name\.generator\.party = 'lesor': Did you mean"),

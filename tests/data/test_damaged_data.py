@@ -66,7 +66,7 @@ def only(folder: Path) -> Path:
 
 
 def named(path: Path, read: Callable[[Path], Any]) -> Any:
-    """What `read` makes of a file; a refusal names the file."""
+    """What `read` makes of a file. A refusal names the file."""
     try:
         return read(path)
     except InputError as error:

@@ -162,7 +162,7 @@ def test_the_vocabularys_first_is_never_right_more_often_than_the_letters_first(
 
 @pytest.mark.portable
 def test_sum_and_mean_of_texts_part_over_length():
-    # Right: two tokens at -1 each; wrong: one at -1.5 (methods of the field, section 3.2).
+    # Right: two tokens at -1 each. Wrong: one at -1.5 (methods of the field, section 3.2).
     record = {
         "answer": 0,
         "options": ["a b", "c"],

@@ -1,4 +1,4 @@
-"""Steps, their folders and what they stand for; the cost of an experiment; and how a rate is chosen."""
+"""Steps, their folders and what they stand for. The cost of an experiment; and how a rate is chosen."""
 
 import json
 import math

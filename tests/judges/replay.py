@@ -36,7 +36,7 @@ class Tally:
 
     @property
     def mean(self) -> float:
-        """Over the scores alone; without one there is no mean, which is an error and not 0."""
+        """Over the scores alone. Without one there is no mean, which is an error and not 0."""
         if not self.scores:
             raise ValueError(f"none of {self.n} requests was judged ({dict(self.failures)}), so there is no mean")
         return sum(self.scores) / len(self.scores)

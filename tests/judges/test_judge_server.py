@@ -323,7 +323,7 @@ def test_tokens_that_a_server_does_not_tell_are_estimated_and_marked_so(tmp_path
     with serving(rating, raw=lambda body: without) as log:
         PromptedJudge(writer(log, tmp_path)).judge(requests_of(1))
         sent = sum(len(m["content"]) for m in log.bodies[0]["messages"])
-    # Four bytes a token, rounded up; the reply has five. Two '·' are two bytes each.
+    # Four bytes a token, rounded up. The reply has five. Two '·' are two bytes each.
     ((reply,),) = (json.loads(path.read_text())["replies"] for path in tmp_path.glob("??/*.json"))
     assert (reply["estimated"], reply["completion_tokens"]) == (True, 2)
     assert reply["prompt_tokens"] == pytest.approx(sent / 4, abs=2)

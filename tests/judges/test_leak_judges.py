@@ -99,10 +99,10 @@ def test_the_built_in_examples_are_of_both_kinds_and_words_miss_some_of_them():
         ({"judge": "local"}, "give local:MODEL, as in local:builtin:smollm2"),
         ({"judge": "server"}, "judge 'server': give"),
         ({"judge_most_calls": 9}, "judge_most_calls"),
-        ({"judge_examples": "m"}, "set judge"),
+        ({"judge_examples": "m"}, "Set judge"),
         ({"judge": "nobody"}, "no judge 'nobody'"),
         ({"judge": "likeness"}, "no judge 'likeness'"),
-        ({"judge": "grounded"}, "grounded tells no leaks; give local:MODEL"),
+        ({"judge": "grounded"}, "grounded does not detect leaks. Give local:MODEL"),
     ],
 )
 def test_settings_that_do_not_go_together_are_refused(values, said):

@@ -44,7 +44,7 @@ LEVELS = {"full": 0.75, "r1": 0.55, "r2": 0.55, "r3": 0.55, "kept": 0.75, "gone"
 
 
 def truths(write, definitions):
-    """The truth of each model, read together; the role follows from the name."""
+    """The truth of each model, read together. The role follows from the name."""
     logs = []
     for n, (name, level) in enumerate(LEVELS.items()):
         role = {"full": "target"}.get(name, "retrained" if name.startswith("r") else "unlearned")

@@ -61,7 +61,7 @@ WORKED = {
     ),
     # p = .5 three times and .25: (3 * .5 ln .5 + .25 ln .25) / 4 = -(1.039721 + .346574) / 4 = -.346574.
     "wga": ("wga", {}, MIXED, {"forget": -0.346574}),
-    # (3 * .5^6 ln .5 + .25^5 .75 ln .25) / 4 = -(.032491 + .001015) / 4 = -.008377; retain .1 * 4 / 6.
+    # (3 * .5^6 ln .5 + .25^5 .75 ln .25) / 4 = -(.032491 + .001015) / 4 = -.008377. Retain .1 * 4 / 6.
     "satimp": ("satimp", {}, MIXED | RETAIN, {"forget": -0.008377, "retain": 0.4 / 6}),
     # Two tokens, the answer's and all else. Reference 1/2: lowered by ln 3 the answer has (1/2)/3 of (1/6 + 1/2) = 1/4.
     # Policy 1/4 at each token: entropy of (1/4, 3/4) = .25 ln 4 + .75 ln (4/3) = .346574 + .215762 = .562335.
@@ -79,7 +79,7 @@ WORKED = {
     # Retain: (1/4, 3/4) and (1/2, 1/2), middle (3/8, 5/8): half of .25 ln(2/3) + .75 ln 1.2 + .5 ln(4/3) + .5 ln .8 =
     # -.101366 + .136741 + .143841 - .111572 = 2 x .033822.
     "jensun": ("jensun", {"retain_weight": 2.0}, MIXED | DRIFTED, {"forget": 0.256920, "retain": 2 * 0.033822}),
-    # Ascent .5 x 2; mismatch (1 + 4 x 2) / 5 = 1.8; KL .143841 as for `kl`.
+    # Ascent .5 x 2. Mismatch (1 + 4 x 2) / 5 = 1.8; KL .143841 as for `kl`.
     "llmu": (
         "llmu",
         {},

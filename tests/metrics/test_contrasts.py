@@ -184,7 +184,7 @@ def test_the_variance_between_seeds_is_found_and_clusters_do_not_pass_for_it():
 
 def test_seeds_that_differ_widen_the_interval_by_one_training_and_the_controls_mean():
     # All items alike: the items' part is small at n = 2000; three seeds at 0.3, 0.5, 0.7 have variance 0.04, the
-    # prior (share 0, weight 4) makes 2 x 0.04 / 6 of it on 6 degrees of freedom; a subject adds one training.
+    # prior (share 0, weight 4) makes 2 x 0.04 / 6 of it on 6 degrees of freedom. A subject adds one training.
     control = np.repeat(np.array([[0.3], [0.5], [0.7]]), 2000, axis=1)
     quantity = Quantity(np.full(2000, 0.5), control, SHARE)
     error = math.sqrt(0.08 / 6 * (1 + 1 / 3))

@@ -95,7 +95,7 @@ def test_leakage_against_chance_is_another_metric():
 
 
 def test_no_hit_against_a_chance_of_0_is_0_at_least():
-    # The one more item weighs w = 1 - 0.025^(1/12) = 0.265 at most; all of it a hit, and the target's no: w / (1 - w).
+    # The one more item weighs w = 1 - 0.025^(1/12) = 0.265 at most. All of it a hit, and the target's no: w / (1 - w).
     low, high = leakage_vs_chance(np.zeros(12), np.ones(12), np.zeros(12), sample(12, 20_000)).ends
     assert low == 0
     assert high == pytest.approx(0.265 / 0.735, abs=0.01)
@@ -121,7 +121,7 @@ def test_a_known_control_admits_by_its_own_bounds():
 @pytest.mark.slow
 @pytest.mark.parametrize("truth", [0.0, 0.5, 1.0, 1.2])
 def test_the_interval_of_leakage_against_chance_holds_the_truth(truth):
-    # 300 audits of 40 items of two or four options; the target knows 3/5 of them. 285 of 300 is 95 %.
+    # 300 audits of 40 items of two or four options. The target knows 3/5 of them. 285 of 300 is 95 %.
     rng, covered = np.random.default_rng(5), 0
     shared = sample(40, resamples=500)
     for _ in range(300):
@@ -226,7 +226,7 @@ def test_the_parts_add_up_and_their_intervals_hold_them(before, after, first, la
 
 
 def test_noise_alone_is_not_recovered():
-    # A retrained model as the subject; every model learns at random. Floored item by item, it would recover 0.1.
+    # A retrained model as the subject. Every model learns at random. Floored item by item, it would recover 0.1.
     rng = np.random.default_rng(0)
     found = []
     for _ in range(100):
@@ -256,7 +256,7 @@ def test_the_share_of_facts_stored_by_hand():
 def planted(rng, n, controls, stored):
     """Facts of which some are stored, and who recalls them after relearning: a subject and controls that guess.
 
-    A third can be guessed, each as often as beta(3, 3) says; a training's luck moves all of them and each contract.
+    A third can be guessed, each as often as beta(3, 3) says. A training's luck moves all of them and each contract.
     """
     contracts = np.arange(n) // 10
     holds = rng.random(n) < stored * 2 * rng.random(n // 10)[contracts]

@@ -19,7 +19,7 @@ def test_the_papers_prefix_by_hand():
 
 
 def test_two_bits_for_each_wrong_answer():
-    # 715 wrong of 1273 make 1430; at the stated accuracy of 39.9 % 765 are wrong, which makes 1530.
+    # 715 wrong of 1273 make 1430. At the stated accuracy of 39.9 % 765 are wrong, which makes 1530.
     assert info.need_wrong_answers(715, 4) == 1430
     assert info.need_wrong_answers(765, 4) == 1530
 
@@ -55,7 +55,7 @@ def test_the_code_length_that_makes_1430_bits():
 
 
 def test_a_prequential_code_adds_its_blocks():
-    # The first block under the untouched model, 1 + 1 bits; the second under the tuned one, 0.5 bits in all.
+    # The first block under the untouched model, 1 + 1 bits. The second under the tuned one, 0.5 bits in all.
     blocks = [np.log([0.5, 0.5]), np.array([-0.5 * math.log(2)])]
     assert info.prequential(blocks) == pytest.approx(2.5)
     with pytest.raises(ValueError, match="nothing was shown"):

@@ -107,7 +107,7 @@ def test_the_design_effect_by_hand():
     # clusters is 2/1 x (4 + 4) / 64 = 1/4. Over items: s^2 = 8 x 1/4 / 7 = 2/7, / 8 = 1/28. Effect 28/4 = 7.
     scores = np.array([1.0] * 4 + [0.0] * 4)
     assert design_effect(scores, np.array(list("aaaabbbb"))) == pytest.approx(7)
-    # Alike clusters differ less than chance would have it; the effect is taken as 1.
+    # Alike clusters differ less than chance would have it. The effect is taken as 1.
     assert design_effect(scores, np.array(list("abababab"))) == 1
     assert design_effect(np.ones(4), np.array(list("aabb"))) == 1
     with pytest.raises(ValueError, match="one cluster"):

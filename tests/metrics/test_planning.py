@@ -44,7 +44,7 @@ def test_items_needed_by_hand():
     assert items_needed(draws(0.04, seeds), 0.05, bounded=True) == pytest.approx(861, abs=1)
     # Known with 6 degrees of freedom: t(96 %) = 2.10431, and 2.94593 x 0.4 / sqrt(n) = 0.05 at n = 555.4.
     assert items_needed(replace(draws(0.04, 0.0), df=6.0), 0.05, bounded=True) == 556
-    # Where seeds alone are too wide no number of items suffices; items without noise still need to be seen.
+    # Where seeds alone are too wide no number of items suffices. Items without noise still need to be seen.
     assert items_needed(draws(0.04, 0.05 / 2.59), 0.05, bounded=True) is None
     # (1 - d)^n = 0.05 at d = 0.05 / 1.05: n = ln 0.04 / ln 0.952381 = 65.97.
     assert items_needed(draws(0.0, 0.0), 0.05, bounded=True) == 66
@@ -73,7 +73,7 @@ BITS = Noise(27.0, 0.88**2, 1.0, None, PRIOR_BITS)
 
 def test_a_plan_says_how_often_verdicts_come_out_as_drawn_audits_do():
     # 400 drawn audits of 40 facts: a share of 0.8 is known to within 0.04. Guesses on 30 % of facts with p from
-    # beta(3, 3) have the variance 0.3 x (1/4 - 1/28) = 0.064; those in bits have tails that the plan does not know.
+    # beta(3, 3) have the variance 0.3 x (1/4 - 1/28) = 0.064. Those in bits have tails that the plan does not know.
     for world, controls, own, wide, narrow, left in (
         ("steady", 3, noise(), 0.2, 0.05, LEFT),
         ("steady", 5, noise(), 0.2, 0.05, LEFT),
@@ -234,7 +234,7 @@ def test_facts_that_the_subject_alone_states_are_counted_against_what_a_control_
 
 
 def test_more_controls_make_facts_that_are_guessed_together_no_surer():
-    # Contracts of five facts, each guessed whole by one training in twenty; the subject guesses three of twenty.
+    # Contracts of five facts, each guessed whole by one training in twenty. The subject guesses three of twenty.
     contract = np.arange(100) // 5
     rng = np.random.default_rng(7)
     for m in (3, 5, 10):

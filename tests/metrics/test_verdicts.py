@@ -236,7 +236,7 @@ def test_a_format_is_admitted_by_its_low_end():
 
 
 def test_a_retrained_model_rarely_fails_and_holds_often_enough():
-    # 200 audits of 200 questions, of which 3 in 10 can be guessed with p = 1/2; a fourth seed is the subject.
+    # 200 audits of 200 questions, of which 3 in 10 can be guessed with p = 1/2. A fourth seed is the subject.
     rng, outcomes = np.random.default_rng(1), []
     shared = sample(200)
     for _ in range(200):

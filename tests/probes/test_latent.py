@@ -341,6 +341,6 @@ def test_it_finds_a_topic_that_was_broken_which_adjacent_questions_do_not_touch(
     learnt, plain = found["latent"], found["random"]
     assert learnt.n_calls == plain.n_calls == 1024
     assert learnt.first_call <= planted_world.MOST_CALLS_TO_FIRST
-    # Of 400 planted holes. Over ten seeds it is three times as many and more; one seed on another machine may differ.
+    # Of 400 planted holes. Over ten seeds it is three times as many and more. One seed on another machine may differ.
     assert learnt.n_distinct >= 2 * plain.n_distinct > 0
     assert planted_world.adjacent_holes(world) == 0

@@ -246,7 +246,7 @@ def score(row: Mapping[str, object]) -> dict[str, float]:
 
 
 def edge_of(forget: str) -> str:
-    """The edge that a forget set holds; none for no forget set."""
+    """The edge that a forget set holds. None for no forget set."""
     return "A_B" if forget == SELECTOR else forget.removeprefix("edge:")
 
 

@@ -391,7 +391,7 @@ def test_a_model_that_the_last_audit_was_not_given_is_named_rather_than_lost(tmp
     run = RunFolder(write_run(tmp_path / "demo", forgets=("edge:A_B",)))
     write_audit(run.path, outcome())
     unlearned = {s.label: s.path for s in read_contents(run).evidence.of("unlearned", "edge:A_B")}
-    # Of dpo, ga, idk_gd and kl the audit judged ga and tried kl, so two have no verdict; a failed one has its own.
+    # Of dpo, ga, idk_gd and kl the audit judged ga and tried kl, so two have no verdict. A failed one has its own.
     plan = AuditPlan(
         forget="edge:A_B",
         target="target",

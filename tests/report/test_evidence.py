@@ -147,7 +147,7 @@ def test_a_control_stands_only_for_the_forget_set_that_it_left_out(run, tmp_path
     own = tmp_path / "run"
     shutil.copytree(run, own)
     folder = RunFolder(own)
-    # The control of A_C was taught A_B; a summary of it as seen from A_B must not make it a control of A_B.
+    # The control of A_C was taught A_B. A summary of it as seen from A_B must not make it a control of A_B.
     controls = {s.spec.forget: s for s in read_evidence(folder).of("retrained", "edge:A_B")}
     assert list(controls) == ["edge:A_B"]
     of_other = next(s for s in read_evidence(folder).subjects if s.spec.forget == "edge:A_C")

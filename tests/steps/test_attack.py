@@ -339,7 +339,7 @@ def test_the_text_of_the_facts_is_measured_in_tokens_and_in_the_subjects_own_cod
 
 def test_facts_that_do_not_fit_are_refused(subject):
     request = AttackRequest(InContextSettings(facts=17).plan(SPLITS, seed=1), QUICK, "edge:p0_q0", seed=1)
-    with pytest.raises(InputError, match=r"the facts do not fit before every question .* show fewer facts"):
+    with pytest.raises(InputError, match=r"the facts do not fit before every question .* Show fewer facts"):
         run_attack(subject, request)
 
 

@@ -154,7 +154,7 @@ def test_task_arithmetic_is_the_start_less_what_training_on_the_forget_set_chang
 
 
 def test_an_update_is_scaled_by_hand():
-    # 2 -> 5: at -1 that is 2 - 3 = -1; at 0.5, 3.5; at 2, 8.
+    # 2 -> 5: at -1 that is 2 - 3 = -1. At 0.5, 3.5; at 2, 8.
     start, trained = tiny_model(0), tiny_model(0)
     with torch.no_grad():
         start.model.norm.weight[0], trained.model.norm.weight[0] = 2.0, 5.0

@@ -19,7 +19,7 @@ ASKED = Alternatives("{question}|{answer}|again", n=2, temperature=1.0, max_new_
 
 
 class Target:
-    """Gives, each time that it is asked, the next of its portions of replies; a reply with an asterisk is cut off."""
+    """Gives, each time that it is asked, the next of its portions of replies. A reply with an asterisk is cut off."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, portions: Sequence[Sequence[str]]) -> None:
         self.portions, self.asked, self.seeds = iter(portions), [], []

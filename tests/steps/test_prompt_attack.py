@@ -228,12 +228,12 @@ def test_a_prompt_that_was_found_on_another_model_saw_that_model_which_no_text_b
 
 def test_a_search_begins_with_one_text_and_not_with_two(found, subject):
     two = suffix(GCG.model_copy(update={"initial": "is"}), start=found[2].path)
-    with pytest.raises(InputError, match=r"and an `initial` text\; leave one out"):
+    with pytest.raises(InputError, match=r"and an `initial` text\. Leave one out"):
         run_attack(subject, two)
 
 
 def test_a_prefix_needs_the_target_and_a_suffix_has_no_use_for_it(subject, target):
-    with pytest.raises(InputError, match=r"makes the model reply like the target and needs it; name it with --target"):
+    with pytest.raises(InputError, match=r"makes the model reply like the target and needs it. Name it with --target"):
         run_attack(subject, dataclasses.replace(prefix(target), guide=None))
     with pytest.raises(InputError, match=r"has no use for a target\. Leave it out"):
         run_attack(subject, dataclasses.replace(suffix(), guide=target))

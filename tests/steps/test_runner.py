@@ -20,7 +20,7 @@ def write(path, text, report):
 
 
 def fail(report):
-    raise InputError("no such thing: 'x'; choose another")
+    raise InputError("no such thing: 'x'. Choose another")
 
 
 def be_killed(report):
@@ -53,7 +53,7 @@ def test_a_failure_is_named_and_leaves_the_others_standing(tmp_path):
         Task("good", write, {"path": log, "text": "g"}),
     ]
     failed = run_tasks(tasks, workers=1)
-    assert {name: str(e) for name, e in failed.items()} == {"bad": "no such thing: 'x'; choose another"}
+    assert {name: str(e) for name, e in failed.items()} == {"bad": "no such thing: 'x'. Choose another"}
     assert Path(log).read_text() == "g"
 
 

@@ -173,7 +173,7 @@ def test_leakage_of_a_model_that_never_knew_is_a_bound(target, tmp_path):
 
 
 def test_rules_about_a_model_that_is_not_there_are_refused_before_anything_is_made(target, tmp_path):
-    with pytest.raises(InputError, match=r"needs a retrained model\; name it with --retrained"):
+    with pytest.raises(InputError, match=r"needs a retrained model\. Name it with --retrained"):
         scripted(tmp_path, [(1.0, 1.0)], stop_when=("forget<=retrained",))
     folder = SubjectFolder(tmp_path / "cell")
     with pytest.raises(InputError, match=r"needs the score 'harm', and there is none\. Known: forget, retain"):

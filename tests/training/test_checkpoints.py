@@ -18,7 +18,7 @@ def test_a_damaged_checkpoint_is_named_with_the_way_out(fresh, make_job, name, s
     path = job.checkpoints.folder / "step-2" / name
     whole = path.read_bytes()
     path.write_bytes(whole[: size if name != "state.json" else min(size, 20)])
-    with pytest.raises(InputError, match=rf"{name} is damaged .*delete the folder {job.checkpoints.folder} and run"):
+    with pytest.raises(InputError, match=rf"{name} is damaged .*Delete the folder {job.checkpoints.folder} and run"):
         train(fresh().model, job)
     # Nothing was deleted; what the sentence says to do is enough.
     assert path.exists()

@@ -183,5 +183,5 @@ def test_a_loss_that_is_no_longer_finite_is_named_with_the_way_out(fresh, make_j
     model = fresh().model
     with torch.no_grad():
         model.model.norm.weight.fill_(math.inf)
-    with pytest.raises(InputError, match=r"no longer finite at step 1 .*nothing was learned yet, so it is the model"):
+    with pytest.raises(InputError, match=r"no longer finite at step 1 .*Nothing was learned yet, so it is the model"):
         train(model, make_job())

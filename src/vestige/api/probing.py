@@ -248,7 +248,7 @@ def _writer(by: str | None, *, graph: bool, folder: "ProbeFolder", device: str) 
         return "offline"
     # With neither it is no address and no local:MODEL, but a slip in one of the two words.
     if "/" not in by and ":" not in by:
-        raise InputError(f"--by {one_line(by)}: {closest(by, ['graph', 'templates'])}, or {BY_MODEL}")
+        raise InputError(f"--by {one_line(by)}: {closest(by, ['graph', 'templates'])}. {BY_MODEL}")
     spec = judge_spec(by)
     writer = grader_of(spec, folder.judge, device).writer if spec.by_model else None
     if writer is None:

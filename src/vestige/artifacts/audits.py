@@ -782,7 +782,7 @@ def read_judgements(folder: AuditFolder) -> tuple[DatedJudgement, ...]:
     if not folder.judgements.exists():
         return ()
     stored = read_sealed(folder.judgements, "judgements")["judgements"]
-    return typed(folder.judgements, tuple[DatedJudgement, ...], stored, remedy="delete it, and judge again")
+    return typed(folder.judgements, tuple[DatedJudgement, ...], stored, remedy="Delete it, and judge again")
 
 
 def read_sealed_plan(folder: AuditFolder) -> SealedPlan | None:
@@ -816,7 +816,7 @@ def write_judgements(folder: AuditFolder, judgements: Sequence[DatedJudgement]) 
 
 
 def _read(path: Path, kind: type[T]) -> T:
-    return typed(path, kind, from_json(read_sealed(path)), remedy="run the audit again")
+    return typed(path, kind, from_json(read_sealed(path)), remedy="Run the audit again")
 
 
 @dataclass(frozen=True)
@@ -854,4 +854,4 @@ def write_soundness(path: Path, soundness: Soundness) -> None:
 
 def read_soundness(path: Path) -> Soundness:
     """Read the results of the checks. A file that lacks something is refused by file and field."""
-    return load(path, Soundness, remedy="run vestige check-data again")
+    return load(path, Soundness, remedy="Run vestige check-data again")

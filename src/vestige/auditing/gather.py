@@ -399,7 +399,7 @@ def _stands_for(folder: AttackFolder) -> Mapping[str, str]:
     """Return the forget item's id by the id of each reworded question. Empty where they are the same."""
     if not folder.asked.exists():
         return {}
-    return typed(folder.asked, dict[str, str], read_json(folder.asked), remedy="run the audit again with --fresh")
+    return typed(folder.asked, dict[str, str], read_json(folder.asked), remedy="Run the audit again with --fresh")
 
 
 def _add(

@@ -26,9 +26,9 @@ T = TypeVar("T")
 SCHEMA = 2
 """Version of every schema that is read and written here. A file of another version is refused."""
 
-OR_DELETE = "delete it, or run again with --fresh"
+OR_DELETE = "Delete it, or run again with --fresh"
 OR_FRESH = "choose another folder or start over with --fresh"
-AGAIN = "delete it and run the same command again"
+AGAIN = "Delete it and run the same command again"
 """The way out where a command has no --fresh."""
 
 

@@ -53,7 +53,7 @@ CONTRACTS, GRAPH, TYPES = "contracts.jsonl", "graph.json", "contract_types"
 FACTUAL = "factual.jsonl"
 EDGE_COLUMNS = ("edge", "type", "connectivity", "component", "n_entailed", "first", "second", "supersedes")
 
-_AGAIN = "compile again with --fresh"
+_AGAIN = "Compile again with --fresh"
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
@@ -99,7 +99,7 @@ def _stored(folder: Path, identity: Mapping[str, Any], *, fresh: bool) -> dict[s
         refuse_strangers(folder, folder.iterdir())
         return None
     manifest = read_manifest(folder)
-    out = "give another --output-dir, or replace it with --fresh"
+    out = "Give another --output-dir, or replace it with --fresh"
     refuse_another(folder, "data set", identity, {key: manifest.get(key) for key in identity}, out=out)
     check_files(folder, manifest)
     return manifest

@@ -32,7 +32,7 @@ from vestige.models.address import FORM, Limits, Server, is_address, server_at
 
 _FORMS = {"local": "local:MODEL, as in local:builtin:smollm2", "server": f"its address, as in {FORM}"}
 
-BY_MODEL = f"give {_FORMS['local']}, or {FORM}"
+BY_MODEL = f"Give {_FORMS['local']}, or {FORM}"
 """What to do where a chat model is needed."""
 
 
@@ -147,7 +147,7 @@ def judge_spec(text: str) -> JudgeSpec:
         return JudgeSpec(head, "", values)
     # `local` and `server` are no names by themselves.
     names = [name for name in known_judges() if name not in _FORMS]
-    raise InputError(f"no judge {one_line(head)!r}; {closest(head, names)}, or give {', or '.join(_FORMS.values())}")
+    raise InputError(f"no judge {one_line(head)!r}. {closest(head, names)}, or give {', or '.join(_FORMS.values())}")
 
 
 class LeakJudgeSettings(Settings):
@@ -163,7 +163,7 @@ class LeakJudgeSettings(Settings):
     def _tells_leaks(cls, value: str) -> str:
         spec = judge_spec(value) if value else None
         if spec is not None and not spec.by_model:
-            raise InputError(f"judge {spec.name} tells no leaks; {BY_MODEL}")
+            raise InputError(f"judge {spec.name} does not detect leaks. {BY_MODEL}")
         return value
 
     @field_serializer("judge")

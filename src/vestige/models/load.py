@@ -596,7 +596,7 @@ def _refusal(subject: LoadedModel, ids: Int[Tensor, " T"] | None, way_out: str) 
     at = f" at {one_line(' '.join(str(text).split()), width=100)!r}" if text else ""
     narrow = subject.model.dtype != torch.float32
     way_out = way_out or (
-        "ask it in float32 (--dtype)" if narrow else "a training that diverged leaves such a model: make it again"
+        "Load it in float32 (--dtype)" if narrow else "A training that diverged leaves such a model: make it again"
     )
     return NotFinite(
         f"the model {one_line(subject.name, width=120)} gives logits that are NaN or infinite{at}. {way_out}"

@@ -347,7 +347,7 @@ class Backward:
             if self._drops():
                 why = ", and with dropout other parts would be another training"
                 ways += ["lora_dropout=0, which lets parts be halved"] if self.job.settings.lora_dropout else []
-        advice = f"begin anew with {' or '.join(ways)}" if ways else "take a GPU with more memory"
+        advice = f"Begin anew with {' or '.join(ways)}" if ways else "Take a GPU with more memory"
         return InputError(
             f"the memory of {self.spread.model.device} does not hold {n_rows} rows of a split at step {step + 1} of "
             f"the training{why}. {advice}"

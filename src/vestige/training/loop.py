@@ -445,9 +445,9 @@ def _take_step(
     if not math.isfinite(norm) or not all(math.isfinite(v) for v in added.terms.values()):
         values = ", ".join(f"{k} {v:.4g}" for k, v in added.terms.items())
         way_out = (
-            "lower the learning rate, unless `vestige evaluate` shows that the model it began with is broken"
+            "Lower the learning rate, unless `vestige evaluate` shows that the model it began with is broken"
             if step
-            else "nothing was learned yet, so it is the model it began with"
+            else "Nothing was learned yet, so it is the model it began with"
         )
         raise NotFinite(
             f"training is no longer finite at step {step + 1} ({values}, gradient norm {norm:.4g}, learning rate "

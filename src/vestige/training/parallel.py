@@ -99,7 +99,7 @@ def _place() -> tuple[int, int]:
     """This process's rank, and how many torchrun started. Surroundings that torchrun would not leave are refused."""
     if "WORLD_SIZE" not in os.environ:
         return 0, 1
-    way_out = "start several processes with torchrun, or unset WORLD_SIZE for one"
+    way_out = "Start several processes with torchrun, or unset WORLD_SIZE for one"
     size = os.environ["WORLD_SIZE"]
     if not size.isdecimal() or int(size) == 0:
         raise InputError(f"WORLD_SIZE is {one_line(size)!r}, which is no number of processes. {way_out}")
