@@ -1,12 +1,14 @@
-"""How verdicts by predicted and by retrained controls agree: `python -m benchmarks.without_controls FOLDER`.
+"""How verdicts without controls agree with those by retrained ones: `python -m benchmarks.without_controls FOLDER RUN`.
 
-Writes docs/findings/without_controls.md. FOLDER holds the repositories of `benchmarks.public_logs`, and sampease's. The
-controls of each public judgement are hidden: all models of its base, and in the second count also those of
-the laboratory that trained its subject.
+Writes docs/findings/without_controls.md. FOLDER holds the repositories of `benchmarks.public_logs`, and sampease's. RUN
+is a finished demo. The controls of each public judgement are hidden: all models of its base, and in the second count
+also those of the laboratory that trained its subject. Beside predicted controls, four other rules judge without them.
 """
 
 import argparse
-from collections import Counter
+import json
+import math
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,24 +17,32 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.special import expit, logit
+from scipy.stats import binomtest
+from scipy.stats import t as student
 
 from benchmarks.planted_worlds import LEAKS, NEVER, OPTION, REWORDED, WORDS, Training, World
+from benchmarks.planted_worlds import case as planted_case
 from benchmarks.public_logs import FORGET, by_question, folder_of, questions_of, trainings
 from benchmarks.public_logs import Training as Published
 from benchmarks.rejudged import ROLES, filled
+from vestige.artifacts.audits import AuditOutcome, VerdictLine, read_plan
 from vestige.artifacts.layout import RunFolder
 from vestige.artifacts.scores import Measurement
+from vestige.auditing.gather import read_answers
 from vestige.auditing.ground import Case
 from vestige.auditing.judge import judge
-from vestige.auditing.logs import _rows, judge_logs
-from vestige.auditing.predicted import NeverSaw, predict, with_predicted
+from vestige.auditing.logs import _rows, judge_logs, read_logs
+from vestige.auditing.predicted import LEAST_BASES, MOST, NeverSaw, _asked, predict, with_predicted
 from vestige.auditing.questions import LogColumn
 from vestige.auditing.table import plan_of, score_table
 from vestige.core.errors import InputError
+from vestige.data.corpus import SourceSettings, open_corpus
 from vestige.logs import read_log
 from vestige.logs.bank import never_saw
 from vestige.logs.folders import recognise
 from vestige.logs.log import GivenLog, LogPart
+from vestige.metrics.overlap import rouge
+from vestige.metrics.verdicts import Thresholds
 
 SHARES = (0.0, 0.1, 0.2, 0.3, 0.5)
 """How much of what the target knows is mixed into a training that never saw it."""
@@ -41,14 +51,26 @@ NEVER_SAW: Mapping[str, int] = {"forget10": 90, "forget05": 95, "forget01": 99}
 LABORATORIES: Mapping[str, str] = {"tofu": "locuslab"}
 """The names of the bank for those of `public_logs`."""
 CLAIM = "not expressed"
+REPLY = "generate/rouge1_recall"
+MARGINS = Thresholds()
+
+
+PREDICTED, TODAY, ALTERED = "predicted controls", "chance and alternatives", "altered answers"
+EVERY, SOME = "low rank, every score", "low rank, scores within a third"
+RULES = (PREDICTED, TODAY, ALTERED, EVERY, SOME)
+HONEST = ("retrained, 0 of the target mixed in", "never saw the facts", "demo, retrained")
+EQUAL = 0.5
+"""The share of a model that prefers no true answer to altered ones."""
 
 
 class Both(NamedTuple):
-    """One judgement by its controls and by predicted ones."""
+    """One judgement by its controls, and by each rule that has none."""
 
     what: str
     by_controls: str
-    predicted: str
+    found: Mapping[str, str]
+    case: str = ""
+    reason: str = ""
 
 
 def checkpoints(logs: Path, *, laboratories: bool) -> Iterator[Both]:
@@ -63,8 +85,16 @@ def checkpoints(logs: Path, *, laboratories: bool) -> Iterator[Both]:
             lent = [one for one in lent if one.laboratory != "open-unlearning"]
         known = _judged(own, group.name)
         guessed = _judged((*subjects, *lent), group.name)
+        today = _judged(subjects, group.name)
+        columns = read_logs((*subjects, *lent), forget=group.name, forgiving=True).columns if guessed else ()
         for name in dict.fromkeys(log.name for log in subjects if log.role == "unlearned"):
-            yield Both("checkpoint", known.get(name, "left out"), guessed.get(name, "refused"))
+            found = {PREDICTED: guessed[name].outcome if name in guessed else "refused"}
+            found[TODAY] = today[name].outcome if name in today else "refused"
+            found |= attempts(columns, name)
+            line = known.get(name)
+            case = f"{' '.join(group.name.split()[1:])}, {name}"
+            reason = line.reason if line else "left out"
+            yield Both("checkpoint", line.outcome if line else "left out", found, case, reason)
 
 
 def _of_set(log: GivenLog, forget: str) -> bool:
@@ -73,14 +103,14 @@ def _of_set(log: GivenLog, forget: str) -> bool:
     return log.path.name == "TOFU_EVAL.json" and (log.role != "target" or sizes[0] == 40 * int(forget[-2:]))
 
 
-def _judged(logs: Sequence[GivenLog], name: str) -> dict[str, str]:
+def _judged(logs: Sequence[GivenLog], name: str) -> dict[str, VerdictLine]:
     with TemporaryDirectory() as folder:
         try:
             outcome = judge_logs(RunFolder(Path(folder) / "run"), logs, forget=name, forgiving=True)
         except InputError as error:
             print(f"{name}: {error}")
             return {}
-    return {line.subject: line.outcome for line in outcome.verdicts if line.claim == CLAIM}
+    return {line.subject: line for line in outcome.verdicts if line.claim == CLAIM}
 
 
 class Read(NamedTuple):
@@ -171,7 +201,87 @@ def _both(
     for n, one in enumerate(lent):
         role = "placebo" if one.of.role == "target" else "retrained"
         given += _columns(one, f"bank {n}", role, forget, base=one.of.base)
-    return Both(what, verdict(by_controls), verdict(given, predicting=True))
+    alone = [one for one in given if not one.entry.base]
+    found = {PREDICTED: verdict(given, predicting=True), TODAY: verdict(alone)}
+    return Both(what, verdict(by_controls), found | attempts(given, "u"))
+
+
+def attempts(columns: Sequence[LogColumn], name: str) -> dict[str, str]:
+    """What altered answers and a low-rank model say of one model, from its scores and those of target and bank."""
+    found = dict.fromkeys((ALTERED, EVERY, SOME), "refused")
+    bounds: list[tuple[float, float] | None] = []
+    some: list[tuple[float, float]] = []
+    users = [one for one in columns if one.entry.name == name and one.part.split == "forget" and not one.entry.attack]
+    for target in columns:
+        wanted = target.entry.role == "target" and not target.entry.attack and target.part.split == "forget"
+        own = [one for one in users if one.part.name == target.part.name]
+        if not wanted or not own or target.part.measurement.score_type in ("order", "bits"):
+            continue
+        if target.part.name == "truth":
+            scores = own[0].part.scores
+            low = scores.mean() - 1.96 * scores.std(ddof=1) / np.sqrt(len(scores))
+            found[ALTERED] = "fails" if low > EQUAL else "inconclusive"
+        level = low_rank(target, columns)
+        bounds.append(None)
+        if level is None:
+            continue
+        gap, score = target.part.scores.mean() - level[0], own[0].part.scores.mean()
+        # Beyond where target and level are, a score says nothing.
+        if gap > 0 and level[0] - gap <= score <= target.part.scores.mean() + gap:
+            bounds[-1] = ((score - level[0] - level[1]) / gap, (score - level[0] + level[1]) / gap)
+            if level[1] <= gap * MOST:
+                some.append(bounds[-1])
+    for rule, used in ((EVERY, bounds), (SOME, some)):
+        known = [one for one in used if one is not None]
+        if not known:
+            continue
+        found[rule] = "inconclusive"
+        if any(low > MARGINS.delta for low, _ in known):
+            found[rule] = "fails"
+        elif len(known) == len(used) and all(high < MARGINS.delta_wide for _, high in known):
+            found[rule] = "holds"
+    return found
+
+
+def low_rank(target: LogColumn, columns: Sequence[LogColumn]) -> tuple[float, float] | None:
+    """The level of a model that never saw the questions, by a matrix of rank one, and its conformal error.
+
+    A row of the matrix is a base model: the log-odds of its target on each question, and of its model that never saw
+    them. The new base has the first half. The error is the farthest of the bases, each held out: of B exchangeable
+    bases it covers another with a chance of B / (B + 1).
+    """
+    banked = [one for one in columns if one.entry.base]
+    taught = {column.entry.base: row for column, row in _asked(target, banked, "placebo")}
+    never: dict[str, list[np.ndarray]] = {}
+    for column, row in _asked(target, banked, "retrained"):
+        never.setdefault(column.entry.base, []).append(row)
+    bases = sorted(taught.keys() & never.keys())
+    if len(bases) < LEAST_BASES or np.isnan(target.part.scores).any():
+        return None
+    start = np.array([_log_odds(taught[base]) for base in bases])
+    end = np.array([_log_odds(np.mean(never[base], axis=0)) for base in bases])
+    errors = []
+    for n, base in enumerate(bases):
+        guessed = _completed(np.delete(start, n, axis=0), np.delete(end, n, axis=0), start[n])
+        errors.append(abs(guessed - np.mean(never[base])))
+    return _completed(start, end, _log_odds(target.part.scores)), float(max(errors))
+
+
+def _log_odds(shares: np.ndarray) -> np.ndarray:
+    return np.asarray(logit(np.clip(shares, 1e-3, 1 - 1e-3)))
+
+
+def _completed(start: np.ndarray, end: np.ndarray, row: np.ndarray) -> float:
+    """The mean share of the second half of a row of which the first is known. NaN where all first halves are equal."""
+    matrix = np.hstack([start, end])
+    mean = matrix.mean(axis=0)
+    component = np.linalg.svd(matrix - mean, full_matrices=False)[2][0]
+    n = len(row)
+    length = component[:n] @ component[:n]
+    if not length:
+        return math.nan
+    moved = component[:n] @ (row - mean[:n]) / length
+    return float(expit(mean[n:] + moved * component[n:]).mean())
 
 
 def _columns(one: Read, name: str, role: str, forget: str, *, base: str = "") -> Iterator[LogColumn]:
@@ -198,11 +308,83 @@ def verdict(columns: Sequence[LogColumn], *, predicting: bool = False) -> str:
         except InputError:
             return "refused"
     table = score_table(_rows(columns))
-    plan = plan_of(table, forget="forget")
+    try:
+        plan = plan_of(table, forget="forget")
+    except InputError:
+        return "refused"
     if predicting:
         plan = replace(plan, evidence_level="predicted", predicted=dict(errors))
     outcome = judge(Case(plan, table), resamples=1_000)
+    return _expressed(outcome)
+
+
+def _expressed(outcome: AuditOutcome) -> str:
     return next(line.outcome for line in outcome.verdicts if line.claim == CLAIM)
+
+
+def demo(run: RunFolder) -> tuple[list[Both], str]:
+    """The models of a demo without its controls, and what predicts their replies from the user's own data.
+
+    Each retrained model is judged by the others. The share of words in replies is predicted from the base model before
+    teaching, from altered answers (one of the options, drawn), and from retained answers to the same question.
+    """
+    (audit,) = run.audits()
+    plan, table = read_answers(run, read_plan(audit))
+    plan = replace(plan, attacks=(), attacked=(), suppressed="", references=())
+    items = {item.id: item for item in open_corpus(SourceSettings(data=str(run.data))).items}
+    names = [plan.target, *plan.retrained, *plan.unlearned]
+    ids = table.common(names, REPLY, plan.splits["forget"])
+    rows = dict(zip(names, table.rows(names, REPLY, ids), strict=True))
+    retained = defaultdict(list)
+    for item in plan.splits["retain"]:
+        retained[items[item].attribute].append(items[item].answer)
+    levels: dict[str, list[float]] = {"altered answers": [], "retained answers": []}
+    for item in ids:
+        answer = items[item].answer
+        others = {"altered answers": (answer, *items[item].perturbed)}
+        others["retained answers"] = retained[items[item].attribute]
+        for source, answers in others.items():
+            levels[source].append(float(np.mean([rouge(one, answer).rouge1_recall for one in answers])))
+    base = next((run.path / "models" / "base" / "evals").glob("qa-*")) / "scores.jsonl"
+    before = {row["item"]: row["rouge1_recall"] for row in map(json.loads, base.read_text().splitlines())}
+    levels["base model before teaching"] = [before[item] for item in ids]
+    contracts = np.array([plan.edges[item] for item in ids])
+    never = float(np.mean([rows[name] for name in plan.retrained]))
+    lines = ["| predicted from | predicted | retrained models | error in gaps |", "| --- | --- | --- | --- |"]
+    for source, level in levels.items():
+        error = (np.mean(level) - never) / (rows[plan.target].mean() - never)
+        lines.append(f"| {source} | {np.mean(level):.3f} | {never:.3f} | {error:.2f} |")
+    found = []
+    for name in (*plan.retrained, *plan.unlearned):
+        # `retrained` is one of the audited models too, as an example.
+        honest = name in plan.retrained or name == "retrained"
+        others = tuple(one for one in plan.retrained if one != name)
+        outcomes = []
+        for controls in (others, ()):
+            alone = replace(plan, unlearned=(name,), retrained=controls)
+            outcomes.append(_expressed(judge(Case(alone, table), resamples=1_000)))
+        rules = {TODAY: outcomes[1]}
+        for source, level in levels.items():
+            gap = rows[plan.target].mean() - np.mean(level)
+            excess = rows[name] - np.array(level)
+            low, high = (end / gap for end in jackknifed(excess, contracts))
+            rules[source] = "inconclusive"
+            if low > MARGINS.delta:
+                rules[source] = "fails"
+            elif high < MARGINS.delta_wide:
+                rules[source] = "holds"
+        found.append(Both("demo, retrained" if honest else "demo, unlearned", outcomes[0], rules, name))
+    return found, "\n".join(lines)
+
+
+def jackknifed(values: np.ndarray, groups: np.ndarray) -> tuple[float, float]:
+    """The 95 % interval of a mean, with each group left out in turn."""
+    names = np.unique(groups)
+    without = np.array([values[groups != name].mean() for name in names])
+    k = len(names)
+    error = np.sqrt((k - 1) / k * ((without - without.mean()) ** 2).sum())
+    reach = student.ppf(0.975, k - 1) * error
+    return float(values.mean() - reach), float(values.mean() + reach)
 
 
 def planted(world: World, audits: int) -> Iterator[Both]:
@@ -219,7 +401,10 @@ def planted(world: World, audits: int) -> Iterator[Both]:
             moved = one | {OPTION: expit(logit(np.clip(one[OPTION], 1e-6, 1 - 1e-6)) + 0.3 * rng.normal())}
             given += _planted(moved, f"bank {n}", "retrained", base=f"base {n}")
             given += _planted(own.target, f"bank target {n}", "placebo", base=f"base {n}")
-        yield Both(world.name, verdict(by_controls), verdict(given, predicting=True))
+        case = planted_case(own)
+        alone = judge(replace(case, plan=replace(case.plan, retrained=())), resamples=1_000)
+        found = {PREDICTED: verdict(given, predicting=True), TODAY: _expressed(alone)}
+        yield Both(world.name, verdict(by_controls), found | attempts(given, "u"))
 
 
 def _planted(one: Training, name: str, role: str, *, base: str = "") -> Iterator[LogColumn]:
@@ -228,22 +413,63 @@ def _planted(one: Training, name: str, role: str, *, base: str = "") -> Iterator
         yield column(entry, score.replace("/", ", "), one[score])
 
 
-def table(found: Sequence[Both]) -> str:
-    """Markdown: by what was judged, how the two verdicts go together."""
+def table(found: Sequence[Both], rule: str = PREDICTED) -> str:
+    """Markdown: by what was judged, how the verdicts of a rule go with those by controls."""
     heads = ["judged", "number", "controls fail", "both fail", "controls pass", "controls pass, fails here"]
-    heads += ["controls open, fails here", "passes here", "refused"]
+    heads += ["controls open, fails here", "passes here", "controls fail, passes here", "refused"]
     lines = [f"| {' | '.join(heads)} |", "| --- " * len(heads) + "|"]
     for what in dict.fromkeys(one.what for one in found):
-        counts = Counter((one.by_controls, one.predicted) for one in found if one.what == what)
-        fails = sum(n for (known, _), n in counts.items() if known == "fails")
-        holds = sum(n for (known, _), n in counts.items() if known == "holds")
-        here = sum(n for (_, guessed), n in counts.items() if guessed == "fails")
-        passes = sum(n for (_, guessed), n in counts.items() if guessed == "holds")
-        refused = sum(n for (_, guessed), n in counts.items() if guessed == "refused")
+        counts = Counter((one.by_controls, one.found[rule]) for one in found if one.what == what)
+        known = Counter(one.by_controls for one in found if one.what == what)
+        here = Counter(one.found[rule] for one in found if one.what == what)
         both, wrong = counts["fails", "fails"], counts["holds", "fails"]
-        cells = [counts.total(), fails, both, holds, wrong, here - both - wrong, passes, refused]
+        cells = [counts.total(), known["fails"], both, known["holds"], wrong, here["fails"] - both - wrong]
+        cells += [here["holds"], counts["fails", "holds"], here["refused"]]
         lines.append(f"| {what} | {' | '.join(map(str, cells))} |")
     return "\n".join(lines)
+
+
+def rates(groups: Mapping[str, Sequence[Both]]) -> str:
+    """Markdown: by cases and rule, the share decided, agreement, wrong passes, and failures of honest models."""
+    heads = ["judged", "rule", "decided", "same as controls, where both decide", "passes where controls fail"]
+    heads += ["fails honest models"]
+    lines = [f"| {' | '.join(heads)} |", "| --- " * len(heads) + "|"]
+    for name, found in groups.items():
+        for rule in dict.fromkeys(rule for one in found for rule in one.found):
+            if all(one.found[rule] == "refused" for one in found):
+                continue
+            decided = [one for one in found if one.found[rule] in DECIDED]
+            both = [one for one in decided if one.by_controls in DECIDED]
+            fail = [one for one in found if one.by_controls == "fails"]
+            honest = [one for one in found if one.what in HONEST]
+            cells = [
+                f"{len(decided)} of {len(found)}",
+                share(sum(one.found[rule] == one.by_controls for one in both), len(both)),
+                share(sum(one.found[rule] == "holds" for one in fail), len(fail)),
+                share(sum(one.found[rule] == "fails" for one in honest), len(honest)),
+            ]
+            lines.append(f"| {name} | {rule} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+DECIDED = ("holds", "fails")
+
+
+def share(k: int, n: int) -> str:
+    """A count with the 95 % interval of Clopper and Pearson, in per cent."""
+    if not n:
+        return "none"
+    ends = binomtest(k, n).proportion_ci(method="exact")
+    return f"{k} of {n} [{100 * ends.low:.1f}, {100 * ends.high:.1f}]"
+
+
+def opened(found: Sequence[Both]) -> str:
+    """Markdown: the checkpoints that fail here and that retrained controls leave open, with the reason of these."""
+    lines = []
+    for one in found:
+        if one.case and one.found[PREDICTED] == "fails" and one.by_controls not in DECIDED:
+            lines.append(f"- {one.case}: {one.reason}")
+    return "\n".join(lines) or "None."
 
 
 def level_errors(logs: Path) -> str:
@@ -276,22 +502,31 @@ def main() -> None:
     """Write docs/findings/without_controls.md."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("logs", metavar="FOLDER", type=Path, help="the folder with the logs")
+    parser.add_argument("run", metavar="RUN", type=Path, help="the folder of a finished demo")
     parser.add_argument("--audits", type=int, default=10, help="planted audits a world")
     words = parser.parse_args()
-    bases = [*checkpoints(words.logs, laboratories=False), *left_out(words.logs, laboratories=False)]
-    both = [*checkpoints(words.logs, laboratories=True), *left_out(words.logs, laboratories=True)]
-    worlds = [one for world in (*NEVER, *LEAKS) for one in planted(world, words.audits)]
-    write_page(level_errors(words.logs), table(bases), table(both), worlds)
-
-
-def write_page(errors: str, bases: str, both: str, worlds: Sequence[Both]) -> None:
-    """Fill the template."""
+    hidden = {}
+    for name, laboratories in (("base hidden", False), ("base and laboratory hidden", True)):
+        found = [*checkpoints(words.logs, laboratories=laboratories), *left_out(words.logs, laboratories=laboratories)]
+        hidden[name] = found
     never = {world.name for world in NEVER}
-    planted_rows = []
-    for one in worlds:
+    worlds = []
+    for one in (one for world in (*NEVER, *LEAKS) for one in planted(world, words.audits)):
         what = "never saw the facts" if one.what in never else "knows single facts or options"
-        planted_rows.append(one._replace(what=what))
-    page = filled("without_controls", errors=errors, bases=bases, both=both, planted=table(planted_rows))
+        worlds.append(one._replace(what=what))
+    of_demo, levels = demo(RunFolder(words.run))
+    bases, both = hidden.values()
+    page = filled(
+        "without_controls",
+        errors=level_errors(words.logs),
+        bases=table(bases),
+        both=table(both),
+        planted=table(worlds),
+        rates=rates({**hidden, "planted": worlds, "demo": of_demo}),
+        low_rank=table(bases, SOME),
+        opened=opened(bases),
+        levels=levels,
+    )
     Path("docs/findings/without_controls.md").write_text(page, encoding="utf-8")
 
 

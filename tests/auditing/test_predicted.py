@@ -5,6 +5,7 @@ import sys
 
 import numpy as np
 import pytest
+from benchmarks import without_controls
 
 import vestige
 from vestige.artifacts.layout import RunFolder
@@ -182,3 +183,20 @@ def spread(part):
     """The part with its mean level on N questions."""
     scores = part.scores.mean() + 0.01 * np.cos(np.arange(N))
     return part._replace(scores=scores, ids=ITEMS, prompts=ITEMS, questions=ITEMS)
+
+
+def test_a_matrix_of_rank_one_is_completed():
+    # In log-odds the second half is twice the first, in both bases, and so in the new one: 1 and -1 give 2 and -2.
+    start = np.array([[0.5, -0.5], [1.5, -1.5], [0.0, 0.0]])
+    found = without_controls._completed(start, 2 * start, np.array([1.0, -1.0]))
+    assert found == pytest.approx((1 / (1 + np.exp(-2)) + 1 / (1 + np.exp(2))) / 2)
+    one_sided = without_controls._completed(start[:, :1], 2 * start[:, :1], np.array([1.0]))
+    assert one_sided == pytest.approx(1 / (1 + np.exp(-2)))
+    assert np.isnan(without_controls._completed(np.zeros((3, 2)), start, np.zeros(2)))
+
+
+def test_intervals_of_the_page_on_rules_without_controls():
+    # Clopper and Pearson: 1 - 0.025 ** (1 / 10). The jackknife of groups of one is Student's t over them.
+    assert without_controls.share(0, 10) == "0 of 10 [0.0, 30.8]"
+    low, high = without_controls.jackknifed(np.array([1.0, 2.0, 3.0]), np.array(["a", "b", "c"]))
+    assert (low, high) == pytest.approx((2 - 4.302653 / np.sqrt(3), 2 + 4.302653 / np.sqrt(3)), rel=1e-6)
