@@ -63,7 +63,7 @@ class _Placed(NamedTuple):
     holdout: Float[np.ndarray, " H"]
 
 
-class _Score(NamedTuple):
+class _PlacedScore(NamedTuple):
     """One membership score: its placements by subject, and which `retrained` are its controls."""
 
     ground: Ground
@@ -209,7 +209,7 @@ def _names(ground: Ground) -> dict[str, str]:
     return {name: key for name, key in names.items() if name not in left_out}
 
 
-def _score(ground: Ground, name: str, key: str) -> _Score | None:
+def _score(ground: Ground, name: str, key: str) -> _PlacedScore | None:
     plan = ground.plan
     # What others are held against cannot be one of the controls too.
     reference = plan.retrained[0] if name == "reference" else ""
@@ -227,4 +227,4 @@ def _score(ground: Ground, name: str, key: str) -> _Score | None:
 
     placed = {s: _Placed(*placements(read(s, forget), read(s, holdout))) for s in subjects if s != reference}
     controls = tuple(s for s in plan.retrained if s in placed)
-    return _Score(ground, name, forget, holdout, placed, controls)
+    return _PlacedScore(ground, name, forget, holdout, placed, controls)
