@@ -28,7 +28,7 @@ takes one file. This page is generated from the methods' own docstrings and sett
 - `forget` and `retain` are the questions of the two sets with their answers; `idk` the forget questions answered by
   declining to know, `mismatch` by the answer to a retained question, `alternative` by another answer of the target's.
 - logp(answer) is summed over the answer's tokens and the end of the turn, in nats; p is that of one token. Prompt and
-  padding never count, but for activations, which are read at every token.
+  padding never count, except for activations, which are read at every token.
 - NLL(split) is -logp per token, the mean over all tokens of the effective batch, so long answers weigh more. KL too
   is a mean over tokens. A mean over answers or rows is said to be one.
 - Set a setting with the method's name: `--set npo.beta=0.2`. An unknown one is refused.
@@ -94,7 +94,7 @@ def _others() -> str:
     presets = [
         f"- `{name}`: {p.about} `{p.method}` with {_told(p.settings)}. {p.paper}." for name, p in PRESETS.items()
     ]
-    return "Presets beside them:\n\n" + "\n".join(presets) + "\n"
+    return "Presets:\n\n" + "\n".join(presets) + "\n"
 
 
 def _told(settings: Any) -> str:
