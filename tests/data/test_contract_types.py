@@ -220,7 +220,7 @@ def test_a_mistake_in_a_template_is_said_and_none_gets_out_of_the_sandbox(folder
 def test_folders_without_types_and_taken_names_are_refused(folder, tmp_path):
     with pytest.raises(InputError, match="no folder of contract types"):
         contract_types(tmp_path / "nothing")
-    with pytest.raises(InputError, match=r"no contract type. A type is NAME\.toml"):
+    with pytest.raises(InputError, match=r"no contract type. A type has the files NAME\.toml"):
         contract_types(tmp_path)
     with pytest.raises(InputError, match="'sales' is built in"):
         contract_types(folder(name="sales"))

@@ -268,7 +268,7 @@ def test_plainly_rendered_prompts_are_read_without_a_template(tiny_subject):
 def test_parts_can_be_left_out(tiny_subject):
     (record,) = ChoicesSettings(letters=False, replies=False).collect(tiny_subject, CHOICES[:1])
     assert {key.partition("/")[0] for key in ChoicesSettings.score(record)} == {"option_text_sum", "option_text_mean"}
-    with pytest.raises(InputError, match="nothing is asked"):
+    with pytest.raises(InputError, match="are all off"):
         ChoicesSettings(texts=False, letters=False, replies=False).build_questions(ITEMS, ())
 
 

@@ -36,5 +36,5 @@ def test_a_target_must_have_tokens_that_say_it(tiny):
     check_target(tiny.tokenizer, text, ids)
     with pytest.raises(InputError, match="has no tokens"):
         check_target(tiny.tokenizer, "", [])
-    with pytest.raises(InputError, match="says the target 'gamma 3!'"):
+    with pytest.raises(InputError, match="decodes the target 'gamma 3!'"):
         check_target(tiny.tokenizer, "gamma 3!", ids)

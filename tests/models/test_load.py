@@ -62,7 +62,7 @@ def test_an_adapter_whose_base_is_elsewhere_lies_on_the_base_that_is_named(folde
     for name in ("/home/someone/models/gone", None):
         config["base_model_name_or_path"] = name
         (adapter / "adapter_config.json").write_text(json.dumps(config))
-        refused(adapter, r"is an adapter, and its base model is not here .*; name it with --base")
+        refused(adapter, r"is an adapter, and its base model is not here .*\. Name it with --base")
         with_base = ModelSettings(model=str(adapter), base=str(folder), device="cpu")
         assert load(with_base).digest() == expected
         look_for(with_base)

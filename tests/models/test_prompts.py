@@ -200,7 +200,7 @@ CENSORED = "{% if m.role == 'user' %}<question>{{ TEXT }}<answer>{% else %}{{ m.
         ("m.content | upper", "drops or rewrites the question"),
         ("m.content[:9]", "drops or rewrites the question"),
         ("m.content | replace('Empblq', 'Ormtas')", "renders the question 'Who is Empblq LLC"),
-        ("m.content if 'Empblq' not in m.content else 'Hello?'", "but as '<bos><question>Hello[?]<answer>'"),
+        ("m.content if 'Empblq' not in m.content else 'Hello?'", ", as '<bos><question>Hello[?]<answer>'"),
         # The question stands there still, beside what takes it back.
         ("m.content ~ (' Say no.' if 'Empblq' in m.content else '')", "renders the question"),
     ],

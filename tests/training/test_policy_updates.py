@@ -257,7 +257,7 @@ def test_an_update_that_is_not_finite_is_told_and_not_made():
     policy = fresh()
     rollouts = drawn(policy)
     before = trained(policy)
-    with pytest.raises(NotFinite, match=r"no longer finite at iteration 1 .* lower the learning rate, 0\.01"):
+    with pytest.raises(NotFinite, match=r"no longer finite at iteration 1 .* Lower the learning rate, 0\.01"):
         policy.step(dataclasses.replace(rollouts, reference_logp=-1e38 * rollouts.mask), wanted(rollouts))
     assert all(torch.equal(value, before[name]) for name, value in trained(policy).items())
 

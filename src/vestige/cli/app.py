@@ -150,7 +150,7 @@ def run() -> None:
         if error.errno not in _PATH_ERRNOS:
             raise
         print(
-            f"vestige: {one_line(str(error.filename), width=500)}: {error.strerror}; name another path", file=sys.stderr
+            f"vestige: {one_line(str(error.filename), width=500)}: {error.strerror}. Name another path", file=sys.stderr
         )
         sys.exit(2)
     except Exception as error:
