@@ -31,7 +31,7 @@ LEVEL = 0.05
 Finding = Literal["higher", "lower", "no difference shown", "open"]
 
 
-class _Score(NamedTuple):
+class _TaskScore(NamedTuple):
     """One kind of score on one task, as questions of several models are compared by it."""
 
     task: str
@@ -82,11 +82,11 @@ class ComparedModels(NamedTuple):
     questions: tuple[ComparedQuestion, ...]
 
 
-Values = dict[_Score, dict[str, float]]
+Values = dict[_TaskScore, dict[str, float]]
 
 
 @dataclass
-class _Known:
+class _LogQuestions:
     """The questions of all logs: texts and clusters by item, replies by model and item."""
 
     groups: dict[str, str]
@@ -120,7 +120,7 @@ def compare(
     Example:
         `compare({"base": Path("base/samples_arc.jsonl"), "mine": Path("mine/samples_arc.jsonl")})`
     """
-    known = _Known(dict(clusters or {}))
+    known = _LogQuestions(dict(clusters or {}))
     scores: dict[str, Values] = {}
     for name, path in models.items():
         for own_name, values in _read(name, path, known):
@@ -147,7 +147,7 @@ def compare(
     return ComparedModels(found, tuple(_questions(scores, known)))
 
 
-def _questions(scores: Mapping[str, Values], known: _Known) -> Iterator[ComparedQuestion]:
+def _questions(scores: Mapping[str, Values], known: _LogQuestions) -> Iterator[ComparedQuestion]:
     """Every question of the first model that another one has too, those first whose scores differ most."""
     (first, of_first), *others = scores.items()
     for score, values in of_first.items():
@@ -174,7 +174,7 @@ def _listed(values: Values) -> str:
     return one_line(", ".join(names), width=200)
 
 
-def _read(name: str, path: Path, known: _Known) -> Iterator[tuple[str, Values]]:
+def _read(name: str, path: Path, known: _LogQuestions) -> Iterator[tuple[str, Values]]:
     """The scores of the models in a file or folder, by task and measurement and by question."""
     if not path.exists():
         raise InputError(f"{path}: there is no such log or table. Check the path.")
@@ -195,7 +195,7 @@ def _read(name: str, path: Path, known: _Known) -> Iterator[tuple[str, Values]]:
             task = part.task or part.split
             questions = known.registry.setdefault(task, Questions(task))
             items = _items(part, questions, own.setdefault(task, {}), file)
-            score = _Score(task, part.measurement)
+            score = _TaskScore(task, part.measurement)
             by_item = values.setdefault(score, {})
             for item, value in zip(items, part.scores.tolist(), strict=True):
                 if item in by_item:
@@ -223,7 +223,7 @@ def _items(part: LogPart, questions: Questions, own: dict[Items, Items], file: P
     return items
 
 
-def _of_audit(audit: AuditFolder, name: str, known: _Known) -> Iterator[tuple[str, Values]]:
+def _of_audit(audit: AuditFolder, name: str, known: _LogQuestions) -> Iterator[tuple[str, Values]]:
     """The target and the unlearned models of an audit as they stand, by split and format."""
     if not audit.scores.is_file():
         raise InputError(f"{audit.path} has no score table. Judge the run again with `vestige audit --rejudge`.")
@@ -235,7 +235,7 @@ def _of_audit(audit: AuditFolder, name: str, known: _Known) -> Iterator[tuple[st
             for key, scores in table.values.get(source, {}).items():
                 for item, value in scores.items():
                     question = table.questions.get(item, Question())
-                    values.setdefault(_Score(question.split, table.measurements[key]), {})[item] = value
+                    values.setdefault(_TaskScore(question.split, table.measurements[key]), {})[item] = value
                     known.groups.setdefault(item, question.group or f"question {item}")
             for item, text in table.texts.get(source, {}).items():
                 known.texts.setdefault(item, text.question)
@@ -250,7 +250,7 @@ def _of_table(rows: Sequence[QuestionScore], name: str, groups: dict[str, str]) 
             measurement = Measurement(row.format, "own words", "bits", low=None, high=None)
         else:
             measurement = Measurement(row.format, "own words", "overlap")
-        known = by_model.setdefault(row.model, {}).setdefault(_Score(row.split, measurement), {})
+        known = by_model.setdefault(row.model, {}).setdefault(_TaskScore(row.split, measurement), {})
         if row.item in known:
             raise InputError(f"{one_line(row.model)}: the question {one_line(row.item)} has two scores.")
         known[row.item] = math.nan if row.score is None else row.score
@@ -265,10 +265,10 @@ def _of_table(rows: Sequence[QuestionScore], name: str, groups: dict[str, str]) 
 def _compared(
     first: str,
     name: str,
-    score: _Score,
+    score: _TaskScore,
     of_first: Mapping[str, float],
     of_model: Mapping[str, float],
-    about: _Known,
+    about: _LogQuestions,
     difference: float | None,
     seed: int,
 ) -> ComparedScore:
