@@ -81,6 +81,7 @@ def checkpoints(logs: Path, *, laboratories: bool) -> Iterator[Both]:
         own = tuple(log for log in group.logs if _of_set(log, group.name.split()[-1]))
         subjects = tuple(log for log in own if log.role != "retrained")
         lent = [one for one in never_saw(group.name) if one.base != base]
+        same = [one for one in never_saw(group.name) if one.base == base and one.role == "retrained"]
         if laboratories:
             lent = [one for one in lent if one.laboratory != "open-unlearning"]
         known = _judged(own, group.name)
@@ -94,7 +95,28 @@ def checkpoints(logs: Path, *, laboratories: bool) -> Iterator[Both]:
             line = known.get(name)
             case = f"{' '.join(group.name.split()[1:])}, {name}"
             reason = line.reason if line else "left out"
+            if found[PREDICTED] == "fails" and line and line.outcome not in DECIDED:
+                reason = f"{reason} {_levels([*own, *same], group.name, name)}"
             yield Both("checkpoint", line.outcome if line else "left out", found, case, reason)
+
+
+def _levels(logs: Sequence[GivenLog], forget: str, name: str) -> str:
+    """The mean scores of a model, of the target and of all retrained models of its base, in a sentence."""
+    means: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for one in read_logs(logs, forget=forget, forgiving=True).columns:
+        graded = one.part.split == "forget" and one.part.measurement.score_type not in ("order", "bits")
+        if graded and (one.entry.name == name or one.entry.role in ("target", "retrained")):
+            means[one.part.name][one.entry.role].append(float(one.part.scores.mean()))
+    said = []
+    for score, roles in means.items():
+        if not roles["unlearned"] or not roles["retrained"]:
+            continue
+        never = roles["retrained"]
+        said.append(
+            f"{score}: {roles['unlearned'][0]:.3f}, target {roles['target'][0]:.3f}, {len(never)} retrained models "
+            f"{min(never):.3f} to {max(never):.3f}"
+        )
+    return f"Scores: {'. '.join(said)}."
 
 
 def _of_set(log: GivenLog, forget: str) -> bool:

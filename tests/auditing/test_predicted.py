@@ -200,3 +200,14 @@ def test_intervals_of_the_page_on_rules_without_controls():
     assert without_controls.share(0, 10) == "0 of 10 [0.0, 30.8]"
     low, high = without_controls.jackknifed(np.array([1.0, 2.0, 3.0]), np.array(["a", "b", "c"]))
     assert (low, high) == pytest.approx((2 - 4.302653 / np.sqrt(3), 2 + 4.302653 / np.sqrt(3)), rel=1e-6)
+
+
+def test_weights_without_controls_are_refused_with_the_reason(monkeypatch, capsys):
+    from vestige.cli.app import run
+
+    words = ["audit", "--data", "d", "--target", "t", "--unlearned", "u", "--without-controls"]
+    monkeypatch.setattr(sys, "argv", ["vestige", *words])
+    with pytest.raises(SystemExit) as ended:
+        run()
+    assert ended.value.code == 2
+    assert "no bank has other data. Retrain models" in " ".join(capsys.readouterr().err.split())
