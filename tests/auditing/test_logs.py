@@ -349,7 +349,7 @@ def test_logs_by_role_a_list_and_a_table_give_the_same_verdict(tmp_path, logs):
         (["--logs", "example", "--logs", "target=x.json"], "Give one kind at a time"),
         (["--logs", "example", "--target", "m"], "needs no model"),
         (["--logs", "example", "--delta", "7"], "delta = 7"),
-        (["--logs", "example", "--relearn", '["retain"]'], "relearn is no margin"),
+        (["--logs", "example", "--relearn", '["retain"]'], "relearn is not a margin"),
         (["--logs", "{empty}"], "it has no file that may be a log"),
         (["--logs", "{log}"], "this log needs a role"),
         (["--logs", "{unlearned}"], "both from OpenUnlearning's `python setup_data.py`"),

@@ -130,7 +130,7 @@ def test_what_a_package_lacks_is_one_sentence(plugged):
         (find_eval, "gone", "plugged_out"),
         # As an evaluation was before it was a class.
         (find_eval, "short", "plugged_in is no class of vestige.evals.base.Evaluation, which an evaluation is and a"),
-        (find_eval, "unscored", "plugged_in:Unscored has no score; see docs/extend.md"),
+        (find_eval, "unscored", "plugged_in:Unscored has no score. See docs/extend.md"),
         (find_eval, "copied", "the name in plugged_in:Asked is 'other'"),
         (find_eval, "othr", "Did you mean 'other'"),
         (find_attack, "gone", "plugged_out"),

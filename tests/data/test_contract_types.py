@@ -169,7 +169,7 @@ MISTAKES = [
     (RENT, RENT.replace("rent in", "rent in {place in"), r"rent\.question: {\?}"),
     ("a month?", "a month.", r"rent\.paraphrase.*ends with its only"),
     ("lessor of {lessee}", "lessor {lessor} of {lessee}", r"lessor_name\.question.*{lessor} is the answer"),
-    ("How much did {lessee} pay {lessor} a month?", RENT, "asked twice"),
+    ("How much did {lessee} pay {lessor} a month?", RENT, "appears twice"),
     ('date = "start_date"', 'date = "rent"', "date = 'rent': not an attribute with generator kind 'date'"),
     ('lessee = "company"', 'lessee = "person"', "roles = 'drawn'"),
     ('lessee = "company"\n', 'lessee = "company"\nbroker = "company"\n', "two parties, not 3"),

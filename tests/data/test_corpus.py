@@ -100,7 +100,7 @@ def test_what_is_kept_is_named_by_the_same_selectors(folder1):
 def test_items_without_a_graph_are_selected_by_the_edges_and_types_they_name(tmp_path):
     plain = opened(write(tmp_path / "all.jsonl", [{**r, "group": "ab"[i % 2]} for i, r in enumerate(rows(6))]))
     assert {i.edge for i in items_of(plain, "edge:e1,edge:e2")} == {"e1", "e2"}
-    with pytest.raises(InputError, match=r"no edge 'e9' in .*known: e0, e1, e2"):
+    with pytest.raises(InputError, match=r"no edge 'e9' in .*Known: e0, e1, e2"):
         named_splits(plain, "edge:e9")
     assert [i.group for i in items_of(plain, "type:b")] == ["b"] * 3
     assert len(items_of(plain, "random:1")) == 2

@@ -60,7 +60,7 @@ def test_a_sample_depends_on_seed_and_rows_and_not_on_their_order_and_grows_with
     [
         ([{"question": "q", "answer": "a"}], {}, "neither PKU-SafeRLHF's"),
         (PAIRS, {"n": 3}, "n = 3, and it has 2 usable samples"),
-        (PAIRS, {"n": 0}, "0 samples"),
+        (PAIRS, {"n": 0}, "n = 0"),
         ([{**PAIRS[0], "is_response_0_safe": "False"}], {}, "line 1: is_response_0_safe is not true or false"),
     ],
 )

@@ -76,7 +76,7 @@ def test_a_saved_dataset_and_a_folder_of_files_give_the_same_items(tmp_path):
     datasets.DatasetDict({"test": stored}).save_to_disk(tmp_path / "many")
     assert load_items(tmp_path / "one") == ITEMS
     assert load_items(tmp_path / "many", split="test") == ITEMS
-    assert "no split 'train'; it has 'test'" in refusal(tmp_path / "many")
+    assert "no split 'train'. It has 'test'" in refusal(tmp_path / "many")
 
 
 def test_a_folder_of_files_is_read_and_a_script_in_it_is_never_run(tmp_path, monkeypatch):
@@ -306,7 +306,7 @@ def test_preferences_and_parts_that_are_no_text_are_named(tmp_path):
             '{"q": "q", "answer": "a"}',
             "no column is known for the question. Set --question-key to one column:",
         ),
-        ("x.jsonl", '{"text": "t"}', "set --question-key and --answer-key to one column: 'text'"),
+        ("x.jsonl", '{"text": "t"}', "Set --question-key and --answer-key to one column: 'text'"),
         (
             "x.jsonl",
             lines([ROWS[0], {"question": "q"}]),
@@ -401,7 +401,7 @@ def test_a_hub_that_cannot_be_reached_is_asked_once(monkeypatch):
 
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
     monkeypatch.setattr("huggingface_hub.HfApi.dataset_info", fail)
-    assert "the hub's dataset cannot be loaded (no answer); check" in refusal("a/b@c")
+    assert "the hub's dataset cannot be loaded (no answer). Check" in refusal("a/b@c")
     assert calls == [{"revision": "c", "timeout": 10.0}]
 
 

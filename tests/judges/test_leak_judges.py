@@ -67,7 +67,7 @@ def test_an_error_is_counted_on_what_was_told_and_belongs_to_the_identity(tmp_pa
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"leaked": "yes"}, "leaked: Input should be a valid boolean; mend it"),
+        ({"leaked": "yes"}, "leaked: Input should be a valid boolean. Correct it"),
         ({"reply": 3}, "reply: Input should be a valid string"),
         ({"wrong": "x"}, "wrong: Input should be a valid"),
     ],
@@ -79,7 +79,7 @@ def test_bad_examples_are_named(tmp_path, change, said):
     with pytest.raises(InputError, match=f"row 2: {said}"):
         examples(str(path))
     path.write_text(json.dumps(good))
-    with pytest.raises(InputError, match=r"1 labelled replies give the answer away, and .* fewer than 5"):
+    with pytest.raises(InputError, match=r"1 labelled replies give the answer away, and .* at least 5"):
         examples(str(path))
 
 

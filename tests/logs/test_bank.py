@@ -50,7 +50,7 @@ def test_a_control_is_read_from_a_clone_and_another_file_is_refused(tmp_path, mo
     [
         (f"bank:{KEY}:", GROUP, "Write bank:"),
         ("bank:tofu/gpt/forget01:here", GROUP, "no controls 'tofu/gpt/forget01'"),
-        (f"bank:{KEY}:nowhere", GROUP, "clone https://github.com/nxZhai/BalDRO"),
+        (f"bank:{KEY}:nowhere", GROUP, "Clone https://github.com/nxZhai/BalDRO"),
         (f"bank:{KEY}:here", "tofu Llama-3.2-1B-Instruct forget01", "do not fit"),
         (f"bank:{KEY}:here", "tofu Llama-3.2-3B-Instruct forget05", "do not fit"),
     ],

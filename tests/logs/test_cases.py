@@ -242,7 +242,7 @@ def test_two_filters_of_an_old_log_are_two_scores(write):
     rows = [lm(n, 1.0) for n in range(3)] + [lm(n, 0.0) for n in range(3)]
     parts = {part.name: part.scores.tolist() for part in read_log(write("samples_x.jsonl", rows, lines=True)).parts}
     assert parts == {"rouge, filter 1": [1.0] * 3, "rouge, filter 2": [0.0] * 3}
-    with pytest.raises(InputError, match="document 1 stands there 2 times"):
+    with pytest.raises(InputError, match="document 1 appears 2 times"):
         read_log(write("samples_y.jsonl", [*rows[:3], rows[1]], lines=True))
 
 

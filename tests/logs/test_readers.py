@@ -140,7 +140,7 @@ def test_lm_eval_samples(write):
         "exact_match", (1.0, 0.0), ("Q0?", "Q1?"), ("r0", "r1"))  # fmt: skip
     assert log.settings == {"temperature": "0.0"}
     assert part.task == "tofu_2026"
-    with pytest.raises(InputError, match=r"document 1 stands there 2 times \(filter none\)"):
+    with pytest.raises(InputError, match=r"document 1 appears 2 times \(filter none\)"):
         read_log(write("samples_twice.jsonl", [*rows, rows[0]], lines=True))
     rows += [sample(0, 1.0, "strict"), sample(1, 1.0, "strict")]
     assert [part.name for part in read_log(write("samples_b.jsonl", rows, lines=True)).parts] == [
@@ -200,7 +200,7 @@ def test_every_eval_ever(write):
         "narrativeqa", "narrativeqa", (1.0, 0.0), ("Q1?", "Q2?", "Q3?"), "a, b")  # fmt: skip
     assert math.isnan(part.scores[2])
     assert part.reasons == {2: "the sample ended in an error: timeout"}
-    with pytest.raises(InputError, match=r"document 2 stands there 2 times \(narrativeqa\)"):
+    with pytest.raises(InputError, match=r"document 2 appears 2 times \(narrativeqa\)"):
         read_log(write("twice.jsonl", [*rows, rows[1]], lines=True))
 
 

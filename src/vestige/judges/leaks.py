@@ -161,7 +161,9 @@ def examples(path: str = "") -> list[Example]:
     source = resources.files("vestige.judges").joinpath("leaks.jsonl")
     with resources.as_file(source) as default:
         rows = list(read_jsonl(Path(path).expanduser() if path else default))
-    stored = (typed(f"{path or default}, row {n}", _Labelled, row, remedy="mend it") for n, row in enumerate(rows, 1))
+    stored = (
+        typed(f"{path or default}, row {n}", _Labelled, row, remedy="Correct it") for n, row in enumerate(rows, 1)
+    )
     labelled = [Example(ReplyTo(e.reply, e.answer, e.question, e.fact, e.accepted, e.wrong), e.leaked) for e in stored]
     for leaked, kind in ((True, "give the answer away"), (False, "do not")):
         if (n := sum(e.leaked == leaked for e in labelled)) < _LEAST_EXAMPLES:
