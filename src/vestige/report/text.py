@@ -214,7 +214,7 @@ def print_verdicts(
                 rows.append([f"  {line.claim}", verdict_word(outcome, line), bound_said(outcome, line) or line.reason])
                 reasons.append(f"{name}, {line.claim}: {line.reason}")
         heads = ["model and claim", "verdict", "what is shown"]
-        print_table(f"{forgotten}: verdicts{target}", heads, rows, no_wrap=heads[:2])
+        print_table(f"{forgotten}: verdicts{target}", heads, rows, no_wrap=heads[1:2])
         print(f"tested: {tested_said(outcome)}")
         print(f"evidence level: {controls_said(outcome)}")
         for reversal in outcome.reversals:
