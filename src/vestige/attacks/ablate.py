@@ -208,7 +208,9 @@ def changed_output(part: nn.Module, change: Callable[[Tensor], Tensor]) -> Itera
     def hook(_: nn.Module, __: Any, output: Any) -> Any:
         hidden = change(hidden_states(output))
         # Attention gives its weights besides, which the block unpacks; an MLP gives states alone.
-        return hidden if isinstance(output, torch.Tensor) else (hidden, *output[1:])
+        if isinstance(output, torch.Tensor):
+            return hidden
+        return (hidden, *output[1:])
 
     handle = part.register_forward_hook(hook)
     try:

@@ -247,7 +247,9 @@ class PrefixObjective:
     @property
     def _models(self) -> list[PreTrainedModel]:
         """The models that read the prompt, the subject first."""
-        return [self.subject] if self.guide is None else [self.subject, self.guide]
+        if self.guide is None:
+            return [self.subject]
+        return [self.subject, self.guide]
 
     def _charge(self, prompts: Sequence[Ids], n_models: int) -> None:
         self.spent.update({"tokens_read": n_models * tokens_read(self.texts, prompts)})

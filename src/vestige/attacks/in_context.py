@@ -195,7 +195,9 @@ def facts_before(item: Item, retain: Sequence[Item], n: int) -> tuple[Item, ...]
     def distance(fact: Item) -> int:
         if ends & ends_of(fact.edge):
             return 0
-        return 1 if item.attribute is not None and (fact.group, fact.attribute) == (item.group, item.attribute) else 2
+        if item.attribute is not None and (fact.group, fact.attribute) == (item.group, item.attribute):
+            return 1
+        return 2
 
     # Where nothing is near, the first that will do are enough.
     nearest_first = sorted(retain, key=distance) if ends or item.attribute is not None else retain
@@ -238,7 +240,9 @@ AGAIN = "~"
 def ends_of(edge: str | None) -> frozenset[str]:
     """Return the two entities of an edge named `X_Y`. None where the name has another form."""
     ends = (edge or "").partition(AGAIN)[0].split("_")
-    return frozenset(ends) if len(ends) == 2 and all(ends) else frozenset()
+    if len(ends) == 2 and all(ends):
+        return frozenset(ends)
+    return frozenset()
 
 
 def related_items(retain: Sequence[Item], forget: Sequence[Item]) -> list[Item]:

@@ -98,7 +98,9 @@ def as_ids(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> list[Ids
 def inner_texts(tokenizer: PreTrainedTokenizerBase, prompts: Sequence[Ids], *, spaced: bool) -> list[str]:
     """Return each prompt's text without the space that, with `spaced`, separates it from the text before."""
     texts = as_texts(tokenizer, prompts)
-    return [text.removeprefix(" ") for text in texts] if spaced else texts
+    if spaced:
+        return [text.removeprefix(" ") for text in texts]
+    return texts
 
 
 def best_tokens(gradient: Float[Tensor, "T V"], vocabulary: Vocabulary, k: int) -> Int[np.ndarray, "T k"]:
@@ -265,7 +267,9 @@ def _between(tokenizer: PreTrainedTokenizerBase, slot: Place, prompt: str) -> Id
     (whole,) = as_ids(tokenizer, [slot.before + prompt + slot.after])
     stop = len(whole) - len(slot.right)
     fits = whole[: len(slot.left)] == slot.left and whole[stop:] == slot.right
-    return whole[len(slot.left) : stop] if fits else ()
+    if fits:
+        return whole[len(slot.left) : stop]
+    return ()
 
 
 def ids_in(tokenizer: PreTrainedTokenizerBase, text: str, places: Sequence[Place]) -> Ids:

@@ -52,7 +52,9 @@ class QuantizeSettings(AttackSettings):
     @property
     def called(self) -> str:
         """By the bits."""
-        return "quantize nf4" if self.bits == "nf4" else f"quantize {self.bits} bits"
+        if self.bits == "nf4":
+            return "quantize nf4"
+        return f"quantize {self.bits} bits"
 
     def plan(self, splits: Splits, *, seed: int) -> Attack:
         """Nothing is drawn, so the seed changes nothing."""

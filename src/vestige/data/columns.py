@@ -622,7 +622,9 @@ class _OptionCells(Cells):
                 f"is {one_line(repr(stated), width=60)}, which is the text of one option and the number or letter of "
                 "another; give the letter",
             )
-        return by_text if text_wins else by_label
+        if text_wins:
+            return by_text
+        return by_label
 
     def options(self, column: str, texts: Sequence[str], right: int, also: Iterable[str] = ()) -> dict[str, Any]:
         """The row's answer and options. Refused: fewer than two options, and a right one that is also a wrong one."""

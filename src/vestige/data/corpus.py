@@ -145,7 +145,9 @@ class SourceSettings(Settings):
 
     def limited(self, items: tuple[T, ...]) -> tuple[T, ...]:
         """The first of the items, as far as the limit goes."""
-        return items if self.limit is None else items[: n_first(self.limit, len(items))]
+        if self.limit is None:
+            return items
+        return items[: n_first(self.limit, len(items))]
 
 
 ALL = "all"
@@ -243,7 +245,9 @@ def _read(name: str, settings: SourceSettings, *, here: bool = False) -> tuple[I
     Split, configuration and limit apply only to the data `here`.
     """
     if settings.question_key is None and settings.answer_key is None and (texts := items_in(name)) is not None:
-        return settings.limited(texts) if here else texts
+        if here:
+            return settings.limited(texts)
+        return texts
     keys = settings.model_dump(include={"question_key", "answer_key", "edge_key", "group_key", "keep_duplicates"})
     if here:
         keys |= {"split": settings.split, "config": settings.config, "limit": settings.limit}
@@ -574,7 +578,9 @@ def items_of(corpus: Corpus, name: str) -> tuple[Item, ...]:
 def _split_names(settings: SourceSettings, name: str) -> list[str]:
     """Return the named splits of a pack, separated by commas. Returns None for any other value."""
     names, pack = [part.strip() for part in name.split(",")], pack_named(settings.data)
-    return names if pack is not None and pack.splits.keys() >= {*names} else []
+    if pack is not None and pack.splits.keys() >= {*names}:
+        return names
+    return []
 
 
 def everything(splits: Sequence[NamedSplits]) -> tuple[Item, ...]:

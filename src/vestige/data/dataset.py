@@ -40,7 +40,9 @@ from vestige.metrics.answers import contains
 
 def dated(template: str, type_: ContractType) -> str:
     """A question's template where contracts have successors: as of a day, unless the key date is in it."""
-    return template if f"{{{type_.spec.date}}}" in template else f"{template.removesuffix('?')} as of {{{AS_OF}}}?"
+    if f"{{{type_.spec.date}}}" in template:
+        return template
+    return f"{template.removesuffix('?')} as of {{{AS_OF}}}?"
 
 
 @dataclass(frozen=True)
@@ -265,9 +267,13 @@ def scope_of(item: Item, contract: Contract, types: Mapping[str, ContractType], 
     type_, attribute = types[contract.type], str(item.attribute)
     if attribute in type_.addresses:
         owner = contract.values[type_.name_of[type_.addresses[attribute]]]
-        return "entailed" if (owner, contract.values[attribute]) in retained.addresses else "free"
+        if (owner, contract.values[attribute]) in retained.addresses:
+            return "entailed"
+        return "free"
     if attribute in type_.names:
-        return "guessable" if contract.values[attribute] in retained.names else "free"
+        if contract.values[attribute] in retained.names:
+            return "guessable"
+        return "free"
     return "free"
 
 

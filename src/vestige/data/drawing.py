@@ -339,7 +339,9 @@ class ContractDrawing:
             return [day_text(day) for day in days.tolist()]
         kind = type_.kind_of_name(attribute)
         spare = self.spare_number + number * count
-        return [] if kind is None else [drawn_name(self.seed, kind, spare + n) for n in range(count)]
+        if kind is None:
+            return []
+        return [drawn_name(self.seed, kind, spare + n) for n in range(count)]
 
     def unused_values(self, type_: ContractType, attribute: str, rng: np.random.Generator, count: int) -> list[str]:
         """`count` names or addresses that no contract has and no wrong answer is: of numbers that neither takes."""

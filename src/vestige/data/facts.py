@@ -59,7 +59,9 @@ def fact_of(item: Item) -> str | None:
     if item.fact is not None:
         return item.fact
     gap = _gapped(item)
-    return gap.fact if gap is not None and len(gap.fact.split()) <= FEW_WORDS else None
+    if gap is not None and len(gap.fact.split()) <= FEW_WORDS:
+        return gap.fact
+    return None
 
 
 def _gapped(item: Item) -> Cloze | None:
@@ -175,7 +177,9 @@ def facts_of(items: Sequence[Item], embed: Embed | None = None) -> dict[str, str
 def said_of_facts(items: Sequence[Item]) -> str:
     """That the questions ask for fewer facts, in a clause. "" where they do not."""
     n = len(items) - len(facts_of(items))
-    return f"they ask for {n} facts" if n < len(items) else ""
+    if n < len(items):
+        return f"they ask for {n} facts"
+    return ""
 
 
 def said_of_rewordings(forget: Sequence[Item], retained: Sequence[Item], embed: Embed | None = None) -> str:

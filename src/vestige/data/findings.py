@@ -231,4 +231,6 @@ def margin_needs(checks: Sequence[Check], lines: Sequence[SoundnessLine], settin
     outcomes = (c.outcome for c, line in zip(checks, lines, strict=True) if c.outcome and line.sound is None)
     needs = ((items_needed(settings.margin, o.chance), o.chance, o.effect.n) for o in outcomes)
     items, chance, _ = max((need for need in needs if need[0] > need[2]), default=(0, 0.0, 0))
-    return f"the margin {settings.margin:g} needs about {items} items where chance is {chance:.2f}" if items else ""
+    if items:
+        return f"the margin {settings.margin:g} needs about {items} items where chance is {chance:.2f}"
+    return ""

@@ -313,4 +313,6 @@ def compile_to_folder(
     # Two commands that compile into one place take turns.
     with replacing(folder):
         manifest = _stored(folder, identity, fresh=fresh)
-        return manifest if manifest is not None else write_dataset(compile_planned(drawing, graph), folder)
+        if manifest is not None:
+            return manifest
+        return write_dataset(compile_planned(drawing, graph), folder)

@@ -129,7 +129,9 @@ def _name_by_rule(edge: Edge, counts: Counter[frozenset[str]]) -> str:
     """
     counts[edge.pair] += 1
     name = f"{edge.first}_{edge.second}"
-    return name if counts[edge.pair] == 1 else f"{name}~{counts[edge.pair]}"
+    if counts[edge.pair] == 1:
+        return name
+    return f"{name}~{counts[edge.pair]}"
 
 
 def build_graph(name: str, edges: Iterable[Edge], *, parts: Mapping[int, str] | None = None) -> Graph:

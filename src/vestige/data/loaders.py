@@ -240,7 +240,9 @@ def published_of(source: str, model: str, figures_of: str | None = None) -> tupl
             f"no figures of {one_line(repr(figures_of))} are in the pack. {closest(figures_of, [*by_model, 'none'])}"
         )
     row = by_model.get(figures_of or model)
-    return None if row is None else (pack, row)
+    if row is None:
+        return None
+    return (pack, row)
 
 
 def load_items(

@@ -30,7 +30,9 @@ def pistol_text(items: Iterable[Item]) -> str:
             row["edge"] = item.edge
         lines.append(json.dumps(row, ensure_ascii=False))
     joined = ",\n".join(lines)
-    return f"[\n{joined}\n]\n" if lines else "[]\n"
+    if lines:
+        return f"[\n{joined}\n]\n"
+    return "[]\n"
 
 
 def write_pistol(path: Path, items: Iterable[Item]) -> None:
@@ -86,4 +88,6 @@ def _graph(path: Path, edges: Collection[str]) -> Graph:
         if not (first and second) or "_" in second:
             raise InputError(f"{path}: edge {shown(edge)} is not called X_Y after its parties. Rename the edges")
         rows.append(Edge(first, second, UNKNOWN, edge))
-    return build_graph(name, rows) if rows else Graph(name, (), {})
+    if rows:
+        return build_graph(name, rows)
+    return Graph(name, (), {})

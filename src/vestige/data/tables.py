@@ -230,7 +230,9 @@ class _Number(float):
 
 def _number(text: str) -> float:
     """A number as it is written, if it is one: 1e999 is infinite."""
-    return _Number(text) if math.isfinite(float(text)) else float(text)
+    if math.isfinite(float(text)):
+        return _Number(text)
+    return float(text)
 
 
 def _refuse_doubled(source: str, names: Sequence[str]) -> None:

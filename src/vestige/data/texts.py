@@ -109,14 +109,18 @@ def load_passages(source: str | Path, *, n: int | None = None, seed: int = 0) ->
 
 
 def _passage(text: Any, title: str) -> Passage | None:
-    return Passage(text, title) if usable(text) and len(text.strip()) > LEAST else None
+    if usable(text) and len(text.strip()) > LEAST:
+        return Passage(text, title)
+    return None
 
 
 def local_file(source: str | Path) -> Path | None:
     """The file of that name here, if there is one."""
     try:
         path = Path(source).expanduser()
-        return path if path.is_file() else None
+        if path.is_file():
+            return path
+        return None
     except ValueError:  # A NUL in the name.
         return None
 
@@ -226,7 +230,9 @@ def form_of(name: str) -> Form:
     names = column_names(path) if path.suffix.lower() in FORMS else frozenset()
     if _responses(names):
         return "harmful"
-    return "texts" if _TEXT in names and not names & RECOGNISED else "items"
+    if _TEXT in names and not names & RECOGNISED:
+        return "texts"
+    return "items"
 
 
 _BEGINNING = 8
@@ -244,7 +250,9 @@ def items_in(name: str) -> tuple[Item, ...] | None:
         return None  # The loader of questions says better what is wrong.
     if form == "harmful":
         return load_harmful(name)
-    return None if form == "items" else tuple(map(_continued, texts_in(name, form, n=None, seed=0)))
+    if form == "items":
+        return None
+    return tuple(map(_continued, texts_in(name, form, n=None, seed=0)))
 
 
 def _continued(passage: Passage) -> Item:
@@ -259,4 +267,6 @@ def texts_in(name: str, form: Form, *, n: int | None, seed: int) -> tuple[Passag
     """Return `n` or all texts of a file or data set of that form. None of questions and harmful answers."""
     if form == "wikitext":
         return load_wikitext(name, n=n, seed=seed)
-    return load_passages(name, n=n, seed=seed) if form == "texts" else ()
+    if form == "texts":
+        return load_passages(name, n=n, seed=seed)
+    return ()

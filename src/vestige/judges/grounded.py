@@ -59,14 +59,18 @@ def degeneration(text: str) -> Degeneration:
         return "empty"
     if _legible(text) < _LEAST_LEGIBLE:
         return "no text"
-    return "repetition" if _repeats(text) else ""
+    if _repeats(text):
+        return "repetition"
+    return ""
 
 
 def _legible(text: str) -> float:
     """The share of letters, digits, their marks and plain punctuation among all that is not white space."""
     signs = [c for c in unicodedata.normalize("NFKC", text) if not c.isspace()]
     legible = sum(unicodedata.category(c)[0] in "LNM" or c in ".,;:!?'\"()-%$€°/+=*" for c in signs)
-    return legible / len(signs) if signs else 0.0
+    if signs:
+        return legible / len(signs)
+    return 0.0
 
 
 def _repeats(text: str) -> bool:
@@ -249,8 +253,12 @@ def quality(request: Request, reading: GroundedReading) -> float:
         return 1.0
     grade = 1 + 9 * _share(reading)
     if request.truth:
-        return max(grade, TRUE) if contains(request.answer, request.truth) else min(grade, FALSE)
-    return min(grade, REFUSED) if is_refusal(request.answer) else grade
+        if contains(request.answer, request.truth):
+            return max(grade, TRUE)
+        return min(grade, FALSE)
+    if is_refusal(request.answer):
+        return min(grade, REFUSED)
+    return grade
 
 
 def _share(reading: GroundedReading) -> float:

@@ -71,7 +71,9 @@ class LocalWriter:
         except InputError:
             return ()
         # A reply that is cut off by the context would be read as a judge that says nothing.
-        return ids if len(ids) + prompt.max_tokens <= context else ()
+        if len(ids) + prompt.max_tokens <= context:
+            return ids
+        return ()
 
 
 def grader_of(spec: JudgeSpec, replies: Path, device: str = "auto") -> Grader:

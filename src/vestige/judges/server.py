@@ -169,7 +169,9 @@ def _hint(rejection: str) -> str:
     """Return a suggestion if a server rejects a setting, as some reasoning models do."""
     if "max_completion_tokens" in rejection:
         return "; try ?tokens_field=max_completion_tokens in the judge's address"
-    return "; try ?temperature=none in the judge's address" if "temperature" in rejection else ""
+    if "temperature" in rejection:
+        return "; try ?temperature=none in the judge's address"
+    return ""
 
 
 def _amount(reply: Kept) -> Amount:

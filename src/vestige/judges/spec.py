@@ -82,7 +82,9 @@ class ServerSettings(Server):
     @field_validator("temperature", mode="before")
     @classmethod
     def _none_in_words(cls, value: Any) -> Any:
-        return None if value == "none" else value
+        if value == "none":
+            return None
+        return value
 
     def judge_identity(self) -> dict[str, Any]:
         """What of a judge on a server can change its verdicts."""
@@ -105,7 +107,9 @@ class JudgeSpec:
         """The spec without settings."""
         if isinstance(self.settings, ServerSettings):
             return f"{self.settings.url}#{quote(self.model, safe='/:')}"
-        return f"{self.kind}:{self.model}" if self.model else self.kind
+        if self.model:
+            return f"{self.kind}:{self.model}"
+        return self.kind
 
     @property
     def by_model(self) -> bool:
@@ -115,7 +119,9 @@ class JudgeSpec:
     @property
     def limits(self) -> Limits:
         """Return the spending limits of a server."""
-        return self.settings if isinstance(self.settings, ServerSettings) else Limits()
+        if isinstance(self.settings, ServerSettings):
+            return self.settings
+        return Limits()
 
     def text(self) -> str:
         """The spec by which two judges are the same: without what changes no verdict, such as limits."""
@@ -124,7 +130,9 @@ class JudgeSpec:
             values = {key: value for key, value in values.items() if key in _CHANGES_VERDICTS - {"url", "model"}}
         query = urlencode({key: "none" if value is None else value for key, value in sorted(values.items())})
         before, mark, after = self.name.partition("#")
-        return f"{before}?{query}{mark}{after}" if query else self.name
+        if query:
+            return f"{before}?{query}{mark}{after}"
+        return self.name
 
 
 @cache
@@ -168,4 +176,6 @@ class LeakJudgeSettings(Settings):
 
     @field_serializer("judge")
     def _what_changes_verdicts(self, value: str) -> str:
-        return judge_spec(value).text() if value else value
+        if value:
+            return judge_spec(value).text()
+        return value

@@ -143,7 +143,9 @@ def read_rating(text: str, scale: Range) -> Verdict:
     if len(values) > 1:
         return failed("ambiguous")
     rating = values.pop()
-    return Verdict(rating, {}, "") if scale.holds(rating) else failed("out of range")
+    if scale.holds(rating):
+        return Verdict(rating, {}, "")
+    return failed("out of range")
 
 
 def _states(text: str, rating: re.Match[str]) -> bool:
@@ -188,7 +190,9 @@ def read_list(text: str, is_entry: Callable[[Any], bool], *, most_read: int) -> 
     lists = [value for value in outermost(reply, "[") if value and all(map(is_entry, value))]
     if not lists:
         return "unreadable"
-    return "ambiguous" if any(value != lists[0] for value in lists) else list(lists[0])
+    if any(value != lists[0] for value in lists):
+        return "ambiguous"
+    return list(lists[0])
 
 
 def readable(read: Callable[[str], object]) -> Callable[[str], bool]:
@@ -263,7 +267,11 @@ def reward(*, valid: bool, gibberish: bool, c: float) -> float:
     """J = valid x (gibberish ? 10 : c), with c in 0..9, higher for a worse answer (2511.00030, section 3)."""
     if not WORSE_SCALE.holds(c):
         raise ValueError(f"c is a whole number from 0 to 9, got {c}")
-    return 0.0 if not valid else GIBBERISH if gibberish else float(c)
+    if not valid:
+        return 0.0
+    if gibberish:
+        return GIBBERISH
+    return float(c)
 
 
 def _read_reward(text: str) -> Verdict:
@@ -279,7 +287,9 @@ def _flag(key: str) -> Callable[[str], Verdict]:
 
     def read(text: str) -> Verdict:
         fields = read_object(text, {key: None})
-        return failed(fields) if isinstance(fields, str) else Verdict(fields[key], fields, "")
+        if isinstance(fields, str):
+            return failed(fields)
+        return Verdict(fields[key], fields, "")
 
     return read
 

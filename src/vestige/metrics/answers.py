@@ -170,7 +170,9 @@ def _number(text: str) -> str:
     whole, _, part = text.replace(",", "").removeprefix("-").partition(".")
     whole, part = whole.lstrip("0") or "0", part.rstrip("0")
     sign = "-" if text.startswith("-") and (whole != "0" or part) else ""
-    return f"{sign}{whole}.{part}" if part else sign + whole
+    if part:
+        return f"{sign}{whole}.{part}"
+    return sign + whole
 
 
 def normalised(text: str) -> str:

@@ -108,7 +108,9 @@ def truth_ratio_score(ratio: float, *, forget: bool) -> float:
         raise ValueError(f"a truth ratio is not negative, got {ratio}")
     if not forget:
         return max(0.0, 1 - ratio)
-    return min(ratio, 1 / ratio) if ratio > 0 else 0.0
+    if ratio > 0:
+        return min(ratio, 1 / ratio)
+    return 0.0
 
 
 def choice_probability(true_nll: float, false_nll: Float[np.ndarray, " P"]) -> float:
@@ -136,7 +138,9 @@ def harmonic_mean(values: Sequence[float]) -> float:
         raise ValueError("no values, so no mean")
     if not all(value >= 0 for value in values):
         raise ValueError(f"the harmonic mean needs values from 0 up, got {list(values)}")
-    return len(values) / sum(1 / value for value in values) if min(values) > 0 else 0.0
+    if min(values) > 0:
+        return len(values) / sum(1 / value for value in values)
+    return 0.0
 
 
 def compression_ratio(n_text: int, n_prompt: int) -> float:

@@ -73,7 +73,9 @@ def rouge(prediction: str, reference: str, *, stemmer: bool = True) -> RougeScor
 def words(text: str, *, stemmer: bool = True) -> tuple[str, ...]:
     """The words that ROUGE compares. With `stemmer`, words of four letters and more become stems."""
     words_of_text = _WORD.findall(text.lower())
-    return tuple(stem(word) if len(word) > 3 else word for word in words_of_text) if stemmer else tuple(words_of_text)
+    if stemmer:
+        return tuple(stem(word) if len(word) > 3 else word for word in words_of_text)
+    return tuple(words_of_text)
 
 
 def longest_common_subsequence(first: tuple[str, ...], second: tuple[str, ...]) -> int:
@@ -99,7 +101,9 @@ def stem(word: str) -> str:
 
     M. F. Porter, An algorithm for suffix stripping, Program 14(3), 1980, in NLTK's variant, which `rouge-score` uses.
     """
-    return _stem_cached(word) if len(word) <= _LONGEST_CACHED_WORD else porter(word)
+    if len(word) <= _LONGEST_CACHED_WORD:
+        return _stem_cached(word)
+    return porter(word)
 
 
 _stem_cached = lru_cache(maxsize=65536)(porter)

@@ -71,7 +71,9 @@ def pool(
             sides = [group[group[compare] == side] for side in (first, second)]
             rows.append({**place, "first": first, "second": second, **_compared(sides[0], sides[1], match)})
     pooled = pandas.DataFrame(rows)
-    return pooled if compare is None or pooled.empty else _corrected(pooled, columns)
+    if compare is None or pooled.empty:
+        return pooled
+    return _corrected(pooled, columns)
 
 
 def _check(table: "DataFrame", columns: Sequence[str]) -> None:

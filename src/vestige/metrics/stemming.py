@@ -83,7 +83,9 @@ def _replaced(word: str, rules: Mapping[str, str]) -> str:
     for suffix, replacement in rules.items():
         if word.endswith(suffix):
             stem = word.removesuffix(suffix)
-            return stem + replacement if _measure(stem) > 0 else word
+            if _measure(stem) > 0:
+                return stem + replacement
+            return word
     return word
 
 
@@ -100,9 +102,13 @@ def _plural(word: str) -> str:
 def _past(word: str) -> str:
     # NLTK: died to die, spied to spi.
     if word.endswith("ied"):
-        return word[:-1] if len(word) == 4 else word[:-2]
+        if len(word) == 4:
+            return word[:-1]
+        return word[:-2]
     if word.endswith("eed"):
-        return word[:-1] if _measure(word[:-3]) > 0 else word
+        if _measure(word[:-3]) > 0:
+            return word[:-1]
+        return word
     for suffix in ("ed", "ing"):
         stem = word.removesuffix(suffix)
         if stem != word and not all(_consonants(stem)):
@@ -116,7 +122,9 @@ def _repaired(stem: str) -> str:
         return stem + "e"
     flags = _consonants(stem)
     if len(stem) >= 2 and stem[-1] == stem[-2] and flags[-1]:
-        return stem if stem[-1] in "lsz" else stem[:-1]
+        if stem[-1] in "lsz":
+            return stem
+        return stem[:-1]
     if _measure(stem) == 1 and _ends_short(stem):
         return stem + "e"
     return stem
@@ -129,7 +137,9 @@ def _step_2(word: str) -> str:
     # NLTK: the l of "logi" counts as part of the stem.
     fits = any(word.endswith(suffix) for suffix in _STEP_2)
     if not fits and word.endswith("logi"):
-        return word[:-1] if _measure(word[:-3]) > 0 else word
+        if _measure(word[:-3]) > 0:
+            return word[:-1]
+        return word
     return _replaced(word, _STEP_2)
 
 

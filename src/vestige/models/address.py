@@ -199,4 +199,6 @@ def server_at(model: str, kind: type[S]) -> S:
 
 def shown_address(model: str) -> str:
     """A model's name, of an address without its settings."""
-    return address(model).shown if is_address(model) else model
+    if is_address(model):
+        return address(model).shown
+    return model

@@ -58,7 +58,9 @@ def block_output(model: PreTrainedModel, ids: Int[Tensor, "B T"], layer: int) ->
 
 def hidden_states(output: Tensor | tuple[Tensor, ...]) -> Tensor:
     """The hidden states that a block gives, which some families put into a tuple."""
-    return output if isinstance(output, torch.Tensor) else output[0]
+    if isinstance(output, torch.Tensor):
+        return output
+    return output[0]
 
 
 def gives_hidden_states_alone(model: PreTrainedModel, ids: Int[Tensor, "B T"], layer: int) -> bool:

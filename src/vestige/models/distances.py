@@ -63,7 +63,9 @@ def cosine(first: PreTrainedModel, second: PreTrainedModel) -> float:
             if weight.ndim > 1 and match is not None and match.shape == weight.shape:
                 x, y = weight.float(), match.to(weight.device).float()
                 sums += [float((a * b).sum(dtype=torch.float64)) for a, b in ((x, y), (x, x), (y, y))]
-    return float(sums[0] / math.sqrt(sums[1] * sums[2])) if sums.all() else 0.0
+    if sums.all():
+        return float(sums[0] / math.sqrt(sums[1] * sums[2]))
+    return 0.0
 
 
 class Weights(NamedTuple):
@@ -198,7 +200,9 @@ def _tensors(model: str, files: ExitStack) -> dict[str, Weights]:
     """The floating-point tensors of a model by name."""
     folder, adapter, _ = folders_of(model)
     base = _of_folder(folder, "model.safetensors", files)
-    return base if adapter is None else _with_adapter(base, adapter, files)
+    if adapter is None:
+        return base
+    return _with_adapter(base, adapter, files)
 
 
 def _of_folder(folder: Path, file: str, files: ExitStack) -> dict[str, Weights]:

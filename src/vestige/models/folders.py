@@ -445,7 +445,9 @@ def base_name(adapter: Path) -> str:
         raise InputError(f"{adapter / 'adapter_config.json'} names no base model")
     # A null byte is in no name of the hub, and no path with one can be looked up.
     local = "\0" in base or Path(base).expanduser().exists()
-    return f"{base}@{revision}" if revision and not local else base
+    if revision and not local:
+        return f"{base}@{revision}"
+    return base
 
 
 def check_adapter(adapter: Path, base: PreTrainedModel) -> None:
@@ -487,7 +489,9 @@ def check_adapter(adapter: Path, base: PreTrainedModel) -> None:
 def rows_of(model: PreTrainedModel) -> int:
     """How many tokens the model has an embedding for."""
     rows = model.config.get_text_config().to_dict().get("vocab_size")
-    return rows if isinstance(rows, int) else sys.maxsize
+    if isinstance(rows, int):
+        return rows
+    return sys.maxsize
 
 
 def check_tokenizer(tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel, folder: Path) -> None:

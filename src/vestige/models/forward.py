@@ -168,7 +168,9 @@ def attention(device: str, precision: Precision) -> AbstractContextManager[objec
     On a CPU attention of bfloat16 is computed in float32: its backward pass takes two to four times as long in bfloat16
     (torch 2.13, rows of 24 to 120 tokens), while products with weights take a quarter.
     """
-    return Float32Attention() if (device, precision) == ("cpu", "bfloat16") else nullcontext()
+    if (device, precision) == ("cpu", "bfloat16"):
+        return Float32Attention()
+    return nullcontext()
 
 
 class OwnAttention(TorchFunctionMode, ABC):

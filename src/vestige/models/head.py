@@ -217,7 +217,9 @@ def how_to_read(model: PreTrainedModel, ids: Sequence[int]) -> LogitsRead:
         raise
     except InputError:
         return logits_read_plain
-    return logits_read if _same(logits, expected) else logits_read_plain
+    if _same(logits, expected):
+        return logits_read
+    return logits_read_plain
 
 
 @torch.no_grad()

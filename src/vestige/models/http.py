@@ -339,7 +339,9 @@ class Client:
         return one_line(self._clean(text), width=300)
 
     def _clean(self, text: str) -> str:
-        return self._spellings.sub("[key]", text) if self._spellings is not None else text
+        if self._spellings is not None:
+            return self._spellings.sub("[key]", text)
+        return text
 
     def text(self, value: Any) -> str:
         """Return a server's text without the key and without invalid characters."""

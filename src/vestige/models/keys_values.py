@@ -77,7 +77,9 @@ def can_go_on(model: PreTrainedModel, *, window: int = 0) -> bool:
 
 @lru_cache(maxsize=64)
 def _cache_name(forward: Callable[..., Any]) -> str:
-    return "cache" if "cache" in inspect.signature(forward).parameters else "past_key_values"
+    if "cache" in inspect.signature(forward).parameters:
+        return "cache"
+    return "past_key_values"
 
 
 def cache_arguments(model: nn.Module, cache: DynamicCache | None) -> dict[str, Any]:

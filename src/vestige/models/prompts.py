@@ -67,7 +67,9 @@ def own_template(tokenizer: PreTrainedTokenizerBase) -> str:
         template = template["default"]
     if template is not None and not isinstance(template, str):
         raise InputError(f"the chat template of the tokeniser is no text but a {type(template).__name__}")
-    return PLAIN_TEMPLATE if template is None else template
+    if template is None:
+        return PLAIN_TEMPLATE
+    return template
 
 
 def use_template(tokenizer: PreTrainedTokenizerBase, choice: str) -> str:
@@ -81,7 +83,11 @@ def use_template(tokenizer: PreTrainedTokenizerBase, choice: str) -> str:
         text = own_template(tokenizer)
         if stored is not None:
             tokenizer.chat_template = text
-        return PLAIN if stored is None else "own: default" if isinstance(stored, dict) else "own"
+        if stored is None:
+            return PLAIN
+        if isinstance(stored, dict):
+            return "own: default"
+        return "own"
     if choice in by_name:
         tokenizer.chat_template = by_name[choice]
         tokenizer.chat_template = own_template(tokenizer)
@@ -180,7 +186,9 @@ def _mapping(form: _Form | None, marks: bool, lower: bool, clean: bool) -> Calla
             text = "".join(c for c in text if unicodedata.category(c) != "Mn")
         if clean:
             text = "".join(c for c in text if unicodedata.category(c)[0] != "C")
-        return text.lower() if lower else text
+        if lower:
+            return text.lower()
+        return text
 
     return change
 
@@ -479,7 +487,9 @@ class Prompter:
     def _unknown_id(self) -> int | None:
         """Return the token for unknown characters. None where it has none of its own."""
         unknown = self.tokenizer.unk_token_id
-        return None if unknown in (self.tokenizer.bos_token_id, self.tokenizer.eos_token_id) else unknown
+        if unknown in (self.tokenizer.bos_token_id, self.tokenizer.eos_token_id):
+            return None
+        return unknown
 
     def unknown(self, text: str) -> bool:
         """Whether the tokeniser has no token for a part of the text, which the model does not read."""

@@ -114,7 +114,9 @@ def way_of(model: PreTrainedModel) -> Way:
     actual, expected = (torch.tensor(first.logp + second.logp) for first, second in (r.texts for r in readings))
     # A logit of 30 is rounded to 1/8 in bfloat16 (SmolLM2: 0.11 apart); text one position off is 2 to 6 nats apart.
     tolerance = 1e-4 if model.dtype == torch.float32 else 1 / 2
-    return "shared" if torch.allclose(actual, expected, rtol=0, atol=tolerance, equal_nan=True) else "plain"
+    if torch.allclose(actual, expected, rtol=0, atol=tolerance, equal_nan=True):
+        return "shared"
+    return "plain"
 
 
 @within_memory

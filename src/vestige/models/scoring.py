@@ -174,7 +174,9 @@ def patched_answers(
 
 def _patch(reads: Bool[Tensor, "B T"], states: Float[Tensor, "B T D"], _: object, __: object, output: Any) -> Any:
     patched = torch.where(reads[..., None], states, hidden_states(output))
-    return patched if isinstance(output, Tensor) else (patched, *output[1:])
+    if isinstance(output, Tensor):
+        return patched
+    return (patched, *output[1:])
 
 
 @within_memory

@@ -81,7 +81,9 @@ def tiny_config() -> LlamaConfig:
 def shape_of(model: str) -> LlamaConfig:
     """The shape of a built-in tiny model: `tiny_config`, or 1.5 million parameters in 6 layers of 128."""
     config = tiny_config()
-    return config if model == TINY_MODELS[0] else LlamaConfig.from_dict({**config.to_dict(), **_DEEP_SHAPE})
+    if model == TINY_MODELS[0]:
+        return config
+    return LlamaConfig.from_dict({**config.to_dict(), **_DEEP_SHAPE})
 
 
 def tiny_model(seed: int, model: str = TINY_MODELS[0]) -> LlamaForCausalLM:

@@ -157,7 +157,9 @@ class Variants:
         )
         # What is no number is as far apart as can be.
         apart = max(float((a - b).abs().max().nan_to_num(nan=torch.inf)) for a, b in zip(shared, plain, strict=True))
-        return "shared" if apart <= (1e-4 if self._model.dtype == torch.float32 else 1 / 2) else "plain"
+        if apart <= (1e-4 if self._model.dtype == torch.float32 else 1 / 2):
+            return "shared"
+        return "plain"
 
     def _plain_logits(self, text: Around, prompts: Sequence[Ids]) -> Float[Tensor, "W K V"]:
         """Logits at the places that predict the target, each prompt in a row of its own."""

@@ -174,7 +174,9 @@ class _Around:
             return label
         type_ = self.dataset.types[contract.type]
         role = next((role for role, node in contract.parties.items() if node == label), None)
-        return label if role is None else contract.values[type_.name_of[role]]
+        if role is None:
+            return label
+        return contract.values[type_.name_of[role]]
 
 
 By = Literal["graph", "offline"] | Writer
@@ -272,7 +274,9 @@ def _edges(splits: NamedSplits, name: str) -> list[str]:
 
 def read_adjacent(folder: ProbeFolder) -> list[KeptQuestion]:
     """The adjacent questions in the folder. None where none were made."""
-    return list(read_rows(folder.adjacent, KeptQuestion)) if folder.adjacent.exists() else []
+    if folder.adjacent.exists():
+        return list(read_rows(folder.adjacent, KeptQuestion))
+    return []
 
 
 def beginnings_in(folder: ProbeFolder) -> list[str]:

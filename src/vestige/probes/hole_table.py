@@ -153,7 +153,9 @@ def _placebo(name: str, tested: Sequence[Tested], settings: FilterSettings, *, s
 
 def _origins(tested: Sequence[Tested]) -> list[str] | None:
     """Return each prompt's source, as its cluster. None where that is known of none."""
-    return [t.origin or t.id for t in tested] if any(t.origin for t in tested) else None
+    if any(t.origin for t in tested):
+        return [t.origin or t.id for t in tested]
+    return None
 
 
 def mean_estimate(

@@ -163,7 +163,9 @@ class _Corpus:
     def _kind(self, term: _Term) -> Kind:
         if term.is_name:
             return "name"
-        return "thing" if self._things[term.stems] else "word"
+        if self._things[term.stems]:
+            return "thing"
+        return "word"
 
     def _is_adverb(self, term: _Term) -> bool:
         # The stemmer makes -li of -ly. There is nothing to ask about how something is done.
@@ -201,7 +203,9 @@ def _is_function(word: str) -> bool:
 
 def _stem(word: str) -> str:
     plain = word.lower().replace("’", "'").removesuffix("'s")
-    return stem(plain) if plain.isascii() and plain.isalnum() else plain
+    if plain.isascii() and plain.isalnum():
+        return stem(plain)
+    return plain
 
 
 LEAST_TEXTS = 2

@@ -99,7 +99,9 @@ def source_text(source: Source, most_characters: int) -> str:
     if len(text) <= most_characters:
         return text
     cut = text[:most_characters]
-    return cut[: max(cut.rfind(" "), cut.rfind("\n"))] if any(c.isspace() for c in cut) else cut
+    if any(c.isspace() for c in cut):
+        return cut[: max(cut.rfind(" "), cut.rfind("\n"))]
+    return cut
 
 
 def plain(question: str) -> str:
@@ -273,7 +275,9 @@ def read_pairs(text: str, k: int) -> tuple[Pair, ...] | Failure:
     entries = read_list(text, _is_pair, most_read=_READ)
     if isinstance(entries, str):
         return entries
-    return tuple(Pair(**entry) for entry in entries) if len(entries) == k else "out of range"
+    if len(entries) == k:
+        return tuple(Pair(**entry) for entry in entries)
+    return "out of range"
 
 
 def _is_pair(entry: Any) -> bool:

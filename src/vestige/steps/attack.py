@@ -182,7 +182,9 @@ def _done(folder: AttackFolder) -> dict[str, Any]:
 
 def asked_by(attack: Attack) -> dict[str, Item]:
     """Return, by the id of each tested item, the item in its attacked form."""
-    return asked_with_facts(attack.tested, attack.facts) if attack.facts else {i.id: i for i in attack.tested}
+    if attack.facts:
+        return asked_with_facts(attack.tested, attack.facts)
+    return {i.id: i for i in attack.tested}
 
 
 def as_asked(attack: Attack, versions: Mapping[str, Item], forget: str) -> tuple[tuple[Item, ...], View]:

@@ -243,7 +243,9 @@ def _train(
         model.eval()
         scores = score_answers(model, refusals)
         # With the end of the turn, or a refusal could run on into the answer.
-        return "every forget question is refused" if all(score.exact for score in scores) else None
+        if all(score.exact for score in scores):
+            return "every forget question is refused"
+        return None
 
     outcome = train(target.model, job, Hooks(on_step, stop=stop))
     merge_lora(target.model)

@@ -455,7 +455,9 @@ def _begun(plan: _Plan, together: Mapping[str, Any]) -> dict[str, Any]:
     records = list(read_jsonl(folder.unfinished)) if folder.unfinished.exists() else []
     if records[:1] != [together]:
         folder.unfinished.unlink(missing_ok=True)
-    return {r["item"]: r for r in records[1:]} if records[:1] == [together] else {}
+    if records[:1] == [together]:
+        return {r["item"]: r for r in records[1:]}
+    return {}
 
 
 def _ask(plans: Sequence[_Plan], subject: LoadedModel, ids: Sequence[str]) -> list[list[dict[str, Any]]]:

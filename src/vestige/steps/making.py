@@ -48,7 +48,9 @@ def pick_form(name: str) -> Form:
     """The form of that name."""
     if name not in ("merged", "adapter"):
         raise InputError(f"a model is saved as merged or adapter, not as {name!r}")
-    return "adapter" if name == "adapter" else "merged"
+    if name == "adapter":
+        return "adapter"
+    return "merged"
 
 
 @dataclass
@@ -70,7 +72,9 @@ def read_done(folder: SubjectFolder, *, verify: bool = False) -> Made | None:
     by their digests where these differ or with `verify`.
     """
     saved = stored_done(folder)
-    return None if saved is None else replace(saved, seen=check_files(folder, saved.files, verify=verify))
+    if saved is None:
+        return None
+    return replace(saved, seen=check_files(folder, saved.files, verify=verify))
 
 
 def stored_done(folder: SubjectFolder) -> Made | None:
@@ -235,4 +239,6 @@ def model_card(spec: SubjectSpec, saving: Saving) -> str:
 
 def shown_model(name: str) -> str:
     """Return a model's or file's name without the local folders."""
-    return Path(name).name if Path(name).is_absolute() else name
+    if Path(name).is_absolute():
+        return Path(name).name
+    return name

@@ -173,7 +173,9 @@ class KeptSearch:
 
     def load(self) -> SearchState | None:
         """The state after the last step that was done. None where there was none."""
-        return load_record(self.path, SearchState) if self.path.exists() else None
+        if self.path.exists():
+            return load_record(self.path, SearchState)
+        return None
 
     def save(self, state: SearchState) -> None:
         """Put the state after a step in the place of the one before it."""

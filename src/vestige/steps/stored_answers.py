@@ -40,7 +40,9 @@ def _where(device: str) -> str:
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     kind = device.partition(":")[0]
-    return f"{kind} {torch.cuda.get_device_name(device)}" if kind == "cuda" else kind
+    if kind == "cuda":
+        return f"{kind} {torch.cuda.get_device_name(device)}"
+    return kind
 
 
 def restore(folder: Path, key: str, last: str) -> bool:

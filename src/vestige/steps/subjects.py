@@ -39,7 +39,9 @@ def origin_of(settings: ModelSettings) -> Origin:
 def own_dtype(model: str) -> str | None:
     """The number format that Vestige made the model in. None for a model from elsewhere."""
     folder = own_folder(model)
-    return None if folder is None else str(read_spec(folder.spec).settings.get("dtype", "float32"))
+    if folder is None:
+        return None
+    return str(read_spec(folder.spec).settings.get("dtype", "float32"))
 
 
 def load_checked(settings: ModelSettings, digest: str, role: str) -> LoadedModel:
@@ -130,7 +132,9 @@ def any_subject(
     loaded = list[LoadedModel]()
 
     def read() -> LoadedModel:
-        return load(settings) if through is None else asked_through(load(settings), through)
+        if through is None:
+            return load(settings)
+        return asked_through(load(settings), through)
 
     saved = _known(evidence, places, verify=verify)
     if saved is None:
@@ -140,7 +144,9 @@ def any_subject(
 
     # The model that is there is given once; whoever asks again gets one of its own, since an attack changes it.
     def load_it() -> LoadedModel:
-        return loaded.pop() if loaded else read()
+        if loaded:
+            return loaded.pop()
+        return read()
 
     return Subject(evidence, spec, saved, load_it, elsewhere=True, verify=verify)
 
@@ -163,7 +169,9 @@ def _known(evidence: SubjectFolder, places: Sequence[Path], *, verify: bool) -> 
         digests = check_files(evidence, saved.files, verify=verify)
     except OtherModelError:
         return None
-    return replace(saved, seen=True) if digests else None
+    if digests:
+        return replace(saved, seen=True)
+    return None
 
 
 @dataclass(frozen=True)

@@ -77,7 +77,9 @@ class FrozenBelow:
                 return None
             whole = block_output(model, ids, layer)
             after = continued_from(model, ids, first, start=lowest, layer=layer)
-        return cls(lowest) if torch.allclose(after, whole, rtol=1e-4, atol=1e-4) else None
+        if torch.allclose(after, whole, rtol=1e-4, atol=1e-4):
+            return cls(lowest)
+        return None
 
     def block_output(self, model: PreTrainedModel, rows: Sequence[Row], layer: int) -> Float[Tensor, "B T D"]:
         """The output of block `layer`. The gradient reaches down to the lowest trained block."""
@@ -132,7 +134,9 @@ class PassPlan:
     def width(self, rows: Sequence[Row]) -> int:
         """The width of a pass over the rows."""
         longest = max(len(r.ids) for r in rows)
-        return padded_width(longest) if self.aligned else longest
+        if self.aligned:
+            return padded_width(longest)
+        return longest
 
     def passes(self, rows: Sequence[Row]) -> list[list[int]]:
         """Indices of the rows that go through the model together."""

@@ -87,12 +87,16 @@ class Condition:
     def shortfall(self, scores: Scores, controls: Mapping[str, Scores]) -> float:
         """How far the score is on the wrong side of its bound; 0 or less when it is not."""
         over = _score(scores, self.score, self) - self.bound(controls)
-        return over if self.sign in ("<=", "<") else -over
+        if self.sign in ("<=", "<"):
+            return over
+        return -over
 
     def met(self, scores: Scores, controls: Mapping[str, Scores]) -> bool:
         """Whether the score keeps to its bound."""
         short = self.shortfall(scores, controls)
-        return short <= 0 if self.sign in ("<=", ">=") else short < 0
+        if self.sign in ("<=", ">="):
+            return short <= 0
+        return short < 0
 
 
 @dataclass(frozen=True)
@@ -218,7 +222,9 @@ def refuse_formats(model: nn.Module) -> None:
 def total_steps(settings: TrainingSettings, *, steps_per_epoch: int) -> int:
     """How many steps a training takes unless something stops it."""
     whole = settings.epochs * steps_per_epoch
-    return whole if settings.max_steps is None else min(whole, settings.max_steps)
+    if settings.max_steps is None:
+        return whole
+    return min(whole, settings.max_steps)
 
 
 def learning_rate(settings: TrainingSettings, step: int, *, steps_per_epoch: int) -> float:

@@ -175,4 +175,6 @@ def _head(model: PreTrainedModel, row: Row) -> Finish | None:
         return logp
 
     expected = logits_read_plain(model, [Pass(ids, every)], every).float().log_softmax(-1)
-    return finish if torch.allclose(finish(states), expected, rtol=0, atol=1e-4) else None
+    if torch.allclose(finish(states), expected, rtol=0, atol=1e-4):
+        return finish
+    return None

@@ -242,7 +242,9 @@ def collapsed(rollouts: Rollouts, settings: PolicySettings) -> str:
         reasons.append(f"{copies} of {n} replies repeat another, more than {settings.most_duplicates:.0%}")
     if kl > settings.most_kl:
         reasons.append(f"it is {kl:.3g} nats a token from its reference, above {settings.most_kl:g}")
-    return f"the policy has collapsed: {'; '.join(reasons)}" if reasons else ""
+    if reasons:
+        return f"the policy has collapsed: {'; '.join(reasons)}"
+    return ""
 
 
 def _modules(actor: Actor) -> nn.ModuleDict:
