@@ -279,7 +279,9 @@ class PrefixObjective:
             loss = loss + settings.distance * apart / len(self.texts)
         if number == 0 and settings.fluency:
             # Nothing predicts the first token of a chat.
-            first = 0 if text.before else 1
+            first = 1
+            if text.before:
+                first = 0
             if ids.shape[1] > first:
                 own = _logp(logits[:, : ids.shape[1] - first], ids[:, first:])
                 loss = loss - settings.fluency * own.mean(-1)

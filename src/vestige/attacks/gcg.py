@@ -199,7 +199,10 @@ class _Search:
         ended: Ended = "reached" if reached else ""
         if before is None:
             return SearchState(0, (scored,), scored, ended, dict(self.spent), ())
-        best = scored if reached or scored[1] < before.best[1] else before.best
+        if reached or scored[1] < before.best[1]:
+            best = scored
+        else:
+            best = before.best
         return replace(before, buffer=(scored,), best=best, ended=ended, spent=dict(self.spent))
 
     def _least(self, prompts: Sequence[Ids]) -> tuple[Ids, float]:
@@ -382,7 +385,10 @@ def find_prompt(
         on_step=on_step,
     )
     # A search that does not stop at it has not looked.
-    reached = state.ended == "reached" if settings.stop_when_reached else all(variants.reached(state.best[0]))
+    if settings.stop_when_reached:
+        reached = state.ended == "reached"
+    else:
+        reached = all(variants.reached(state.best[0]))
     return searching.found(state, reached=reached)
 
 

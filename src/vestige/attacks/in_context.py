@@ -156,7 +156,10 @@ def answered_by_others(items: Iterable[Item]) -> set[str]:
     @cache
     def first_two(answer: str) -> set[str]:
         phrase, holders = _plain(answer), set[str]()
-        start = text.find(phrase) if phrase else -1
+        if phrase:
+            start = text.find(phrase)
+        else:
+            start = -1
         while start >= 0 and len(holders) < 2:
             number = bisect_right(ends, start)
             if contains(questions[number].question, answer):
@@ -200,7 +203,9 @@ def facts_before(item: Item, retain: Sequence[Item], n: int) -> tuple[Item, ...]
         return 2
 
     # Where nothing is near, the first that will do are enough.
-    nearest_first = sorted(retain, key=distance) if ends or item.attribute is not None else retain
+    nearest_first = retain
+    if ends or item.attribute is not None:
+        nearest_first = sorted(retain, key=distance)
     admissible = (f for f in nearest_first if not holds_answer(f, item))
     facts_of = tuple(islice(admissible, n))
     if len(facts_of) < n:

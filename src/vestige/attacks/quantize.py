@@ -82,11 +82,19 @@ class Rounded(NamedTuple):
 
 def rounded(weight: Float[Tensor, "O I"], bits: Bits) -> Float[Tensor, "O I"]:
     """The weights at their nearest levels, in their own number format. A scale of zeros leaves zeros."""
-    rows = weight.float().reshape(1, -1) if bits == "nf4" else weight.float()
-    group = rows.shape[1] if bits == 8 else GROUP
+    if bits == "nf4":
+        rows = weight.float().reshape(1, -1)
+    else:
+        rows = weight.float()
+    group = GROUP
+    if bits == 8:
+        group = rows.shape[1]
     # A last group that is not full is filled up with zeros, which change no scale.
     parts = pad(rows, (0, -rows.shape[1] % group)).reshape(-1, group)
-    near = _nearest_nf4(parts) if bits == "nf4" else _nearest(parts, 2 ** (bits - 1) - 1)
+    if bits == "nf4":
+        near = _nearest_nf4(parts)
+    else:
+        near = _nearest(parts, 2 ** (bits - 1) - 1)
     return near.view(len(rows), -1)[:, : rows.shape[1]].reshape(weight.shape).to(weight.dtype)
 
 
@@ -113,7 +121,10 @@ def quantize(model: PreTrainedModel, bits: Bits) -> Rounded:
     for module in layers:
         # GPT-2's layers keep inputs first.
         turned = isinstance(module, Conv1D)
-        weight = module.weight.T if turned else module.weight
+        if turned:
+            weight = module.weight.T
+        else:
+            weight = module.weight
         near = rounded(weight, bits)
         errors += float((near.float() - weight.float()).square().sum())
         squares += float(weight.float().square().sum())

@@ -89,7 +89,10 @@ class RelearnSettings(AttackSettings):
             for items in asked["relearn_items"]:
                 for rank in dict.fromkeys((plain.rank, *asked["relearn_ranks"])):
                     for rate in dict.fromkeys((plain.rate, *asked["relearn_rates"])):
-                        also = "" if rate == plain.rate else f" rate={rate}"
+                        if rate == plain.rate:
+                            also = ""
+                        else:
+                            also = f" rate={rate}"
                         also += "" if rank == plain.rank else f" rank={rank}"
                         # A ceiling is no evidence, so that nothing is won by searching for it.
                         if material != "forget" or not also:
@@ -99,7 +102,10 @@ class RelearnSettings(AttackSettings):
     def plan(self, splits: Splits, *, seed: int) -> Attack:
         """Tuning on at most `items` of the material. The name includes the number."""
         material = shown_and_tested(self.material, self.items, splits, seed=seed)
-        first_asked = 1 if self.curve else self.epochs
+        if self.curve:
+            first_asked = 1
+        else:
+            first_asked = self.epochs
         plan = PlannedAttack(
             name=f"relearn {self.material} n={len(material.shown)}{self.also}",
             kind=self.kind,
@@ -293,7 +299,9 @@ def _part(n: int, forget: Sequence[Item], seed: int) -> ShownAndTested:
             f"the {len(forget)} forget items cannot be split into items to show and some to ask that do not follow "
             "from those"
         )
-    note = f"{len(dropped)} held-out forget items follow from those shown and are not asked" if dropped else ""
+    note = ""
+    if dropped:
+        note = f"{len(dropped)} held-out forget items follow from those shown and are not asked"
     return ShownAndTested(tuple(pool[:n]), tuple(tested), note=note)
 
 

@@ -69,7 +69,10 @@ def with_alternatives(
         # A file goes before the column.
         candidates = listed.get(normalised(item.question), item.alternatives)
         try:
-            usable = state.usable(item, candidates) if candidates else state.drawn(item, n)
+            if candidates:
+                usable = state.usable(item, candidates)
+            else:
+                usable = state.drawn(item, n)
         except _LeftOut as reason:
             why[str(reason)] += 1
             usable = ()

@@ -127,9 +127,14 @@ def items_in_table(table: SourceTable, keys: Keys, *, keep_duplicates: bool) -> 
         item = reader.item(Cells(table.source, row))
         # An id covers the answer, so that two answers to one question have two ids.
         distinct = keep_duplicates or item.question in PUBLISHED_TWICE
-        key = item.id if distinct else item.question
+        if distinct:
+            key = item.id
+        else:
+            key = item.question
         if key in places:
-            way_out = "" if distinct else ", or set keep_duplicates where their answers differ on purpose"
+            way_out = ", or set keep_duplicates where their answers differ on purpose"
+            if distinct:
+                way_out = ""
             raise InputError(
                 f"{table.source}: {places[key]} and {row.place} ask the same question "
                 f"({one_line(repr(item.question), width=80)}). Remove one of them{way_out}"
@@ -433,7 +438,9 @@ def _chat(cells: Cells, column: str, turns: Any) -> tuple[str, str]:
     if not _are_turns(turns):
         raise cells.wrong(column, 'is no list of messages like {"role": "user", "content": "..."}')
     roles = [_turn_role(turn) for turn in turns]
-    first = 1 if roles[0] == "system" else 0
+    first = 0
+    if roles[0] == "system":
+        first = 1
     if len(roles) < first + 2 or roles[first:] != ["user", "assistant"] * ((len(roles) - first) // 2):
         raise cells.wrong(
             column,
@@ -457,8 +464,11 @@ def _content(cells: Cells, column: str, turn: Mapping[str, Any]) -> str:
         return cells.checked(column, content)
     texts = []
     for part in content:
-        kind = part.get("type", "text") if isinstance(part, dict) else "text"
-        text = part.get("text") if isinstance(part, dict) else part
+        kind = "text"
+        text = part
+        if isinstance(part, dict):
+            kind = part.get("type", "text")
+            text = part.get("text")
         if kind != "text" or not isinstance(text, str):
             raise cells.wrong(
                 column, f"has a part of type {one_line(repr(kind), width=40)}; only parts of type 'text' can be asked"

@@ -288,7 +288,9 @@ def _check_question(spec: ContractSpec, name: str, text: str, where: str) -> Non
     if len(set(fields)) < 2:
         raise InputError(f"{where} = {text!r}: must name both parties, or one party and {{{spec.date}}}")
     rule = spec.attributes[name].generator
-    answer_field = rule.party if isinstance(rule, PartyName) else name
+    answer_field = name
+    if isinstance(rule, PartyName):
+        answer_field = rule.party
     if answer_field in fields:
         raise InputError(f"{where} = {text!r}: {{{answer_field}}} is the answer")
 

@@ -395,7 +395,10 @@ def refuse_not_found(corpus: Corpus, splits: NamedSplits, retain: str | None) ->
     if retain is not None or not missing:
         return
     first = "; ".join(_with_nearest(question, corpus) for question in missing[:_MISSING_NAMED])
-    n = "none" if len(missing) == len(items) else f"{len(items) - len(missing)}"
+    if len(missing) == len(items):
+        n = "none"
+    else:
+        n = f"{len(items) - len(missing)}"
     raise InputError(
         f"{n} of the {len(items)} questions of the forget set {one_line(splits.forget, width=60)} "
         f"{'is' if n == '1' else 'are'} in {one_line(corpus.source, width=200)}, and the others would be forgotten and "
@@ -412,7 +415,9 @@ def _with_nearest(question: str, corpus: Corpus) -> str:
     """Quote a question with the most similar one of the data, if any."""
     questions = [item.question for item in corpus.items] if len(corpus.items) <= _SEARCHED else []
     near = get_close_matches(question, questions, n=1, cutoff=0.8)
-    there = f" (there: {one_line(near[0], width=80)!r})" if near else ""
+    there = ""
+    if near:
+        there = f" (there: {one_line(near[0], width=80)!r})"
     return f"{one_line(question, width=80)!r}{there}"
 
 

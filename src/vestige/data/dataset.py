@@ -141,7 +141,8 @@ def plan(
         raise InputError(f"{graph.name}: {len(graph.edges):,} contracts. At most {MAX_EDGES:,} are compiled")
     types = contract_types(own_types)
     used = {name: known_type(types, name) for name in graph.types}
-    graph = with_successors(graph) if temporal else graph
+    if temporal:
+        graph = with_successors(graph)
     return ContractDrawing(with_holdout(graph), used, seed, temporal), graph
 
 
@@ -324,7 +325,8 @@ def asked_otherwise(dataset: Dataset) -> Dataset:
         asked_of = [name for name in of_edge.get(str(item.edge), ()) if name in item.question]
         alias = item.question
         for name in asked_of:
-            alias = alias.replace(name, short[name]) if times[short[name]] == 1 else alias
+            if times[short[name]] == 1:
+                alias = alias.replace(name, short[name])
         return replace(item, alias=alias if alias != item.question else None, khop=across(item, asked_of))
 
     return replace(dataset, items=tuple(map(other, dataset.items)))

@@ -160,7 +160,10 @@ def sign(graph: Graph, types: Mapping[str, ContractType], seed: int, *, temporal
         swapped = types[edge.type].spec.roles == "drawn" and coins[chain[0]] != turned
         day, as_of = days[number], None
         if temporal:
-            latest = days[following[number]] - 1 if number in following else day + _ASKED_WITHIN_DAYS
+            if number in following:
+                latest = days[following[number]] - 1
+            else:
+                latest = day + _ASKED_WITHIN_DAYS
             as_of = day + 1 + _below(words[number], min(latest, day + _ASKED_WITHIN_DAYS) - day)
         parties = (edge.second, edge.first) if swapped else (edge.first, edge.second)
         signed[id_] = Signing(parties, day, as_of, earlier)
@@ -320,7 +323,10 @@ class ContractDrawing:
                 return prod(self._integer(type_, factor, edge) for factor in factors)
             case Integer() as rule:
                 # The other attribute of the same contract, drawn by the same words wherever it is asked for.
-                low = rule.low if rule.at_least is None else self._integer(type_, rule.at_least, edge)
+                if rule.at_least is None:
+                    low = rule.low
+                else:
+                    low = self._integer(type_, rule.at_least, edge)
                 return low + rule.step * self._draw(type_, name, edge, (rule.high - low) // rule.step + 1)
         raise AssertionError(f"{name} is no number")
 

@@ -112,7 +112,9 @@ def above_own_options(
     # The data themselves are one of the draws, so that p is never 0.
     p = (1 + int(np.count_nonzero(null >= mean - 1e-12))) / (draws + 1)
     options = round(float(np.median([len(v) for v in values])))
-    bits = need_rate_distortion(1, min(1.0, max(0.0, mean + chance)), options) if 0 < chance < 1 else 0.0
+    bits = 0.0
+    if 0 < chance < 1:
+        bits = need_rate_distortion(1, min(1.0, max(0.0, mean + chance)), options)
     effect = Estimate("accuracy above chance", "share", mean, min(low, mean), max(high, mean), len(values), interval)
     return GuessOutcome(p, effect, mean + chance, chance, bits, above)
 

@@ -152,7 +152,10 @@ def build_graph(name: str, edges: Iterable[Edge], *, parts: Mapping[int, str] | 
                 "as in 'sales'"
             )
         by_rule = _name_by_rule(edge, counts)
-        id_ = by_rule if edge.id is None else edge.id
+        if edge.id is None:
+            id_ = by_rule
+        else:
+            id_ = edge.id
         if edge.id is not None:
             check_label(id_, f"{name}: edge")
         if id_.startswith(HOLDOUT_PREFIX):

@@ -69,7 +69,9 @@ def hub_table(source: str, *, split: str, config: str | None) -> SourceTable:
         stored = datasets.load_dataset(match["id"], name=config, split=split, revision=match["revision"])
     # As above, and the network's errors too, which change their names between releases.
     except Exception as error:
-        offline = "; HF_HUB_OFFLINE is set, so only the cache was looked at" if constants.HF_HUB_OFFLINE else ""
+        offline = ""
+        if constants.HF_HUB_OFFLINE:
+            offline = "; HF_HUB_OFFLINE is set, so only the cache was looked at"
         fetch = f"`hf download {match['id']} --repo-type dataset --local-dir FOLDER`"
         raise InputError(
             f"{source}: no file or folder here, and the hub's dataset cannot be loaded ({_reason(error)}). "

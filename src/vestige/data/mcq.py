@@ -200,7 +200,10 @@ def _drawn(item: Item, wrong: _Wrong, drawing: OptionDrawing, *, key: str = "") 
         right, also, needed = item.options.texts[item.options.right], item.options.also_right, len(texts)
     else:
         # TOFU's wrong answers are worded like its paraphrased answer; beside the answer itself they stand out.
-        right = item.paraphrased_answer or item.answer if source == "perturbed" else item.answer
+        if source == "perturbed":
+            right = item.paraphrased_answer or item.answer
+        else:
+            right = item.answer
         texts, needed = _distinct(texts, [right, item.answer]), drawing.n - 1
     if not all(map(normalised, (right, *texts, *also))):
         raise InputError(

@@ -135,7 +135,9 @@ def _component(graph: Graph, value: str) -> list[str]:
     by_name = {name: number for number, name in graph.parts.items()}
     number = by_name.get(value) or (int(value) if _is_number(value) else 0)
     if number not in graph.components.values():
-        names = f", or {', '.join(by_name)}" if by_name else ""
+        names = ""
+        if by_name:
+            names = f", or {', '.join(by_name)}"
         count = max(graph.components.values())
         raise InputError(f"no component {shown(value)} in {graph.name}. Components go from 1 to {count}{names}")
     return [edge for edge, component in graph.components.items() if component == number]

@@ -110,8 +110,13 @@ def parsed(source: str, text: str, *, line: int | None = None) -> Any:
     except InputError:
         raise
     except (ValueError, RecursionError) as error:
-        reason = "nested too deeply" if isinstance(error, RecursionError) else error
-        where = source if line is None else f"{source}, line {line}"
+        reason = str(error)
+        if isinstance(error, RecursionError):
+            reason = "nested too deeply"
+        if line is None:
+            where = source
+        else:
+            where = f"{source}, line {line}"
         raise InputError(f"{where}: not JSON that can be used ({reason})") from error
 
 

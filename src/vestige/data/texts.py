@@ -59,7 +59,10 @@ def sampled(source: str, candidates: Iterable[S | None], *, n: int | None, seed:
                 yield derive_seed(seed, "sample", candidate.id), candidate.id, number, candidate
 
     # Of a corpus of gigabytes no more is held than the sample. No two have one id, so that no samples are compared.
-    entries = list(usable()) if n is None else heapq.nsmallest(max(n, 1), usable())
+    if n is None:
+        entries = list(usable())
+    else:
+        entries = heapq.nsmallest(max(n, 1), usable())
     if n is not None and not 1 <= n <= len(ids):
         raise InputError(f"{source}: n = {n}, and it has {len(ids)} usable samples. Set n from 1 to {len(ids)}")
     return tuple(sample for *_, sample in sorted(entries, key=lambda entry: entry[2]))
@@ -102,7 +105,9 @@ def load_passages(source: str | Path, *, n: int | None = None, seed: int = 0) ->
             yield _passage(row.values.get(_TEXT), str(title) if usable(title) else "")
         # Only after the last row: a column may be missing in some.
         if _TEXT not in names:
-            has = f"no column {shown([_TEXT])}; it has {shown(names)}" if names else "holds no rows"
+            has = "holds no rows"
+            if names:
+                has = f"no column {shown([_TEXT])}; it has {shown(names)}"
             raise InputError(f"{name}: {has}")
 
     return sampled(name, candidates(), n=n, seed=seed)
@@ -208,10 +213,13 @@ def joined(text: str) -> str:
 def _paragraphs(lines: Iterable[object]) -> Iterator[Passage | None]:
     title = ""
     for line in lines:
-        plain = line.strip() if usable(line) and isinstance(line, str) else ""
+        plain = ""
+        if usable(line) and isinstance(line, str):
+            plain = line.strip()
         if plain.startswith("= ") and plain.endswith(" ="):
             # More signs make a section's heading.
-            title = title if plain.startswith("= = ") else joined(plain.strip("= "))
+            if not plain.startswith("= = "):
+                title = joined(plain.strip("= "))
         else:
             yield _passage(joined(plain), title)
 
@@ -227,7 +235,10 @@ def form_of(name: str) -> Form:
         return _HUB.get(name.partition("@")[0], "items")
     if path.suffix in WIKITEXT_FILES:
         return "wikitext"
-    names = column_names(path) if path.suffix.lower() in FORMS else frozenset()
+    if path.suffix.lower() in FORMS:
+        names = column_names(path)
+    else:
+        names = frozenset()
     if _responses(names):
         return "harmful"
     if _TEXT in names and not names & RECOGNISED:
@@ -245,7 +256,9 @@ def items_in(name: str) -> tuple[Item, ...] | None:
     The prompt is a text's title and first words, and the answer is the rest.
     """
     try:
-        form = form_of(name) if local_file(name) else "items"
+        form = "items"
+        if local_file(name):
+            form = form_of(name)
     except InputError:
         return None  # The loader of questions says better what is wrong.
     if form == "harmful":
@@ -258,8 +271,12 @@ def items_in(name: str) -> tuple[Item, ...] | None:
 def _continued(passage: Passage) -> Item:
     words = passage.text.split()
     n = min(_BEGINNING, len(words) // 2)
-    beginning = " ".join(words[:n]) if n else passage.text[:LEAST]
-    rest = passage.text.split(maxsplit=n)[-1] if n else passage.text[LEAST:]
+    if n:
+        beginning = " ".join(words[:n])
+        rest = passage.text.split(maxsplit=n)[-1]
+    else:
+        beginning = passage.text[:LEAST]
+        rest = passage.text[LEAST:]
     return Item(f"{passage.title}: {beginning}" if passage.title else beginning, rest)
 
 

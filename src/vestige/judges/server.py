@@ -140,8 +140,14 @@ def _reply(client: Client, prompt: Prompt, body: Any) -> Kept:
     except (KeyError, IndexError, TypeError, AttributeError) as error:
         raise Garbled(str(body)) from error
     clean = client.text(text)
-    n_asked = estimated_tokens(prompt.system + prompt.user) if tokens[0] is None else tokens[0]
-    wrote = estimated_tokens(clean) if tokens[1] is None else tokens[1]
+    if tokens[0] is None:
+        n_asked = estimated_tokens(prompt.system + prompt.user)
+    else:
+        n_asked = tokens[0]
+    if tokens[1] is None:
+        wrote = estimated_tokens(clean)
+    else:
+        wrote = tokens[1]
     finished, model = (client.told(str(words or "")) for words in (finish, body.get("model")))
     return Kept(clean, finished, n_asked, wrote, None in tokens, model)
 

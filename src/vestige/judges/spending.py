@@ -135,6 +135,8 @@ class ServerReplies:
             if counts.keys() <= {model}:
                 continue
             names = ", ".join(f"{one_line(served)!r} ({n:,} replies)" for served, n in counts.items())
-            mixed = "; the replies of several models stand side by side" if len(counts) > 1 else ""
+            mixed = ""
+            if len(counts) > 1:
+                mixed = "; the replies of several models stand side by side"
             sentences.append(f"the server was asked for the model {one_line(model)!r} and answered as {names}{mixed}")
         return sentences

@@ -34,9 +34,15 @@ class BlockSettings(Settings):
         block 1 of 3, 4 of 8, 7 from 14 blocks on. A block above the one that is read would get no gradient, so it is
         refused.
         """
-        read = min(PAPER_LAYER, n_blocks // 2) if self.layer is None else self.layer
+        if self.layer is None:
+            read = min(PAPER_LAYER, n_blocks // 2)
+        else:
+            read = self.layer
         # Blocks below the first are left out: an early block that is read may have fewer than two below it.
-        update = range(max(0, read - 2), read + 1) if self.update_layers is None else self.update_layers
+        if self.update_layers is None:
+            update = range(max(0, read - 2), read + 1)
+        else:
+            update = self.update_layers
         trained = tuple(sorted(set(update)))
         if not 0 <= read < n_blocks:
             raise InputError(f"layer = {read}: the model has blocks 0 to {n_blocks - 1}. Choose another block")

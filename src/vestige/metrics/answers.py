@@ -169,7 +169,9 @@ def _number(text: str) -> str:
         text = text.replace(",", ".")
     whole, _, part = text.replace(",", "").removeprefix("-").partition(".")
     whole, part = whole.lstrip("0") or "0", part.rstrip("0")
-    sign = "-" if text.startswith("-") and (whole != "0" or part) else ""
+    sign = ""
+    if text.startswith("-") and (whole != "0" or part):
+        sign = "-"
     if part:
         return f"{sign}{whole}.{part}"
     return sign + whole

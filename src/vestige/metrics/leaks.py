@@ -144,7 +144,9 @@ def leak_score(
     score = 0.0
     for text in sought:
         if text == answer and len(text.split()) > _SHORT:
-            enough = _MATTER if wrong else _SENTENCE
+            enough = _SENTENCE
+            if wrong:
+                enough = _MATTER
             score = max(score, _score(read, text, question, manner=_shared_words(wrong), enough=enough))
         else:
             score = max(score, _score(read, text, question))
@@ -320,7 +322,9 @@ def corrected_share(n_seen: float, n: int, error: Misjudged) -> tuple[float, flo
     of_true, of_false = (x * (1 - x) / k for x, k in ((sensitivity, positives), (specificity, negatives)))
     shift = 2 * _Z**2 * (middle * of_true - (1 - middle) * of_false)
     wide = _Z * math.sqrt(share * (1 - share) / m + (1 - middle) ** 2 * of_false + middle**2 * of_true) / youden
-    value = (n_seen / n - error.alarms / error.false) / error.left if error.left > 0 else middle
+    value = middle
+    if error.left > 0:
+        value = (n_seen / n - error.alarms / error.false) / error.left
     low, high = middle + shift - wide, middle + shift + wide
     value, low, high = (min(1.0, max(0.0, x)) for x in (value, low, high))
     return value, min(low, value), max(high, value)

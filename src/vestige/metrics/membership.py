@@ -262,9 +262,7 @@ def kept(n_tokens: Int[np.ndarray, " K"]) -> Int[np.ndarray, " k"] | None:
     short = (n_tokens[:, None] < n_tokens).sum(axis=1) >= _SHORT * n_alternatives
     if n_alternatives < _LEAST_SHORT:
         short[:] = False
-    if short[0]:
-        return None
-    return np.flatnonzero(~short)
+    return None if short[0] else np.flatnonzero(~short)
 
 
 def rank_scores(likelihoods: Float[np.ndarray, " K"]) -> Scores:

@@ -36,7 +36,9 @@ def extraction_strength(correct: Bool[np.ndarray, " T"]) -> float:
     uses it. Greedy decoding from k is exact just where every token from k on is the model's first choice.
     """
     wrong = np.flatnonzero(~_checked(correct))
-    k = int(wrong[-1]) + 1 if len(wrong) else 0
+    k = 0
+    if len(wrong):
+        k = int(wrong[-1]) + 1
     return 1 - k / len(correct)
 
 

@@ -66,7 +66,9 @@ def rouge(prediction: str, reference: str, *, stemmer: bool = True) -> RougeScor
     shared = (Counter(predicted) & Counter(true)).total()
     common = longest_common_subsequence(predicted, true)
     recall, precision = common / len(true), common / len(predicted)
-    f1 = 2 * precision * recall / (precision + recall) if common else 0.0
+    f1 = 0.0
+    if common:
+        f1 = 2 * precision * recall / (precision + recall)
     return RougeScores(shared / len(true), recall, f1)
 
 

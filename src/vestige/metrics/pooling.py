@@ -58,7 +58,10 @@ def pool(
     """
     import pandas
 
-    table = frames if isinstance(frames, pandas.DataFrame) else pandas.concat(list(frames), ignore_index=True)
+    if isinstance(frames, pandas.DataFrame):
+        table = frames
+    else:
+        table = pandas.concat(list(frames), ignore_index=True)
     columns = [name for name in by if name != compare]
     _check(table, [*columns, "value", "item", "seed", match or "item", compare or "item"])
     rows: list[dict[str, Any]] = []

@@ -132,7 +132,10 @@ def outputs_kept(
         if stops and layer == layers[-1]:
             raise _BlockReached
 
-    every = blocks(model) if layers else nn.ModuleList()
+    if layers:
+        every = blocks(model)
+    else:
+        every = nn.ModuleList()
     with ExitStack() as hooks, suppress(_BlockReached):
         for layer in layers:
             handle = every[layer].register_forward_hook(lambda _, __, out, layer=layer: keep(layer, out))

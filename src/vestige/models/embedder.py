@@ -165,7 +165,9 @@ def _unpacked(cache: Path) -> Path:
 
 
 def _check_weights(path: Path) -> None:
-    digest = file_digest(path) if path.is_file() else "none"
+    digest = "none"
+    if path.is_file():
+        digest = file_digest(path)
     if digest != WEIGHTS_SHA256:
         raise InputError(
             f"{path} has the SHA-256 {digest} where {WEIGHTS_SHA256} is expected, so it is not used. Fetch it again"

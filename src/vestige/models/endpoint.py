@@ -419,7 +419,9 @@ def open_endpoint(settings: ModelSettings) -> EndpointModel:
         except Rejected as error:
             refusals.append(error)
     else:
-        way_out = "; leave the tokeniser out where the server takes no tokens" if to.tokenizer else ""
+        way_out = ""
+        if to.tokenizer:
+            way_out = "; leave the tokeniser out where the server takes no tokens"
         raise InputError(f"{refusals[0]}{way_out}") from refusals[0]
     if to.tokenizer and to.scores:
         endpoint = _with_scores(endpoint, prompts, replies, prompter.end_ids[0])

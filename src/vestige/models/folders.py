@@ -235,7 +235,10 @@ def stored_tensors(folder: Path, file: str = "model.safetensors") -> dict[str, S
         return _header(whole)
     if not index.is_file():
         pickled = next((path.name for path in sorted(folder.iterdir()) if path.suffix in (".bin", ".pt", ".pth")), None)
-        but = "" if pickled is None else f" but {pickled}, a pickle, which could run code and is never read"
+        if pickled is None:
+            but = ""
+        else:
+            but = f" but {pickled}, a pickle, which could run code and is never read"
         raise InputError(
             f"cannot load {folder}: it holds no weights as .safetensors under the names that transformers reads{but}. "
             "Fetch or save it again as safetensors"
@@ -269,7 +272,9 @@ def _header(path: Path) -> dict[str, Stored]:
 def several(names: Iterable[str]) -> str:
     """The first few names, and how many more there are."""
     listed = sorted(names)
-    rest = f" and {len(listed) - _NAMED} more" if len(listed) > _NAMED else ""
+    rest = ""
+    if len(listed) > _NAMED:
+        rest = f" and {len(listed) - _NAMED} more"
     return ", ".join(one_line(name, width=120) for name in listed[:_NAMED]) + rest
 
 
@@ -283,7 +288,9 @@ def read_config(folder: Path, *, trust_remote_code: bool) -> PreTrainedConfig:
         raise InputError(f"{path} is no table of settings. Fetch the model again")
     _check_counts(raw, path)
     if quantised := raw.get("quantization_config"):
-        method = quantised.get("quant_method", "") if isinstance(quantised, dict) else ""
+        method = ""
+        if isinstance(quantised, dict):
+            method = quantised.get("quant_method", "")
         raise InputError(
             f"{path}: the weights are quantised ({one_line(str(method), width=40) or 'quantization_config'}), and "
             "Vestige reads no such folder. Serve the model, for instance with vLLM, and name its address "
@@ -326,7 +333,10 @@ def drop_choices(config: PreTrainedConfig) -> None:
     """Remove from a config, and from those in it, what chooses the code that computes the model."""
     levels: list[Any] = [config]
     for level in levels:
-        fields = level if isinstance(level, dict) else vars(level)
+        if isinstance(level, dict):
+            fields = level
+        else:
+            fields = vars(level)
         for name in [name for name in fields if _CHOICES.search(str(name))]:
             fields[name] = None
         levels += [value for value in fields.values() if isinstance(value, dict | PreTrainedConfig)]

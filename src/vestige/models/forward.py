@@ -50,7 +50,10 @@ def passes_by_length(
     best, begins = [0], [0]
     for stop in range(1, len(order) + 1):
         width = max(1, lengths[order[stop - 1]])
-        first = 0 if token_budget is None else max(0, stop - max(1, token_budget // (before + width)))
+        if token_budget is None:
+            first = 0
+        else:
+            first = max(0, stop - max(1, token_budget // (before + width)))
         costs = [best[start] + (stop - start) * width + pass_tokens for start in range(first, stop)]
         best.append(min(costs))
         begins.append(first + costs.index(best[-1]))

@@ -66,7 +66,10 @@ def generate(
     # Each token is a pass of its own over the rows.
     budget = STEP_TOKENS * max_new_tokens
     for width, rows in batches_by_length(lengths, model.device, token_budget=token_budget, pass_tokens=budget):
-        decoding = Decoding.of(model, len(rows), context) if keeps_keys(model) else _Rereading(model)
+        if keeps_keys(model):
+            decoding = Decoding.of(model, len(rows), context)
+        else:
+            decoding = _Rereading(model)
         first = decoding.prefill([prompts[i] for i in rows], width)
         room = [min(max_new_tokens, (context or sys.maxsize) - len(prompts[i])) for i in rows]
         replies |= dict(zip(rows, decode(decoding, first, ends, _chooser(sampling, rows), room), strict=True))
@@ -248,7 +251,10 @@ def decode(
     rows = list(range(n))
     while True:
         best = logits.topk(2, dim=-1)
-        chosen = best.indices[:, 0] if choose is None else choose(logits, rows)
+        if choose is None:
+            chosen = best.indices[:, 0]
+        else:
+            chosen = choose(logits, rows)
         gaps = best.values[:, 0] - best.values[:, 1]
         # Read at once, since a GPU is waited for at each; a double holds a token's id.
         state = torch.stack([chosen.double(), gaps.double(), torch.isin(chosen, ends).double()]).tolist()

@@ -232,14 +232,18 @@ class Client:
             self._settled.clear()
             await self._settled.wait()
         # A failed attempt without `taken` counts at its most, unless the server refused it.
-        taken = job.most if job.taken is None else Amount(0, 0, 0)
+        if job.taken is None:
+            taken = job.most
+        else:
+            taken = Amount(0, 0, 0)
         # What was booked is put back whatever happens: others wait for it.
         try:
             body = await self._once(job)
             if job.taken is None:
                 sent, received = used_tokens(body)
                 # No prompt has 0 tokens.
-                received = job.most.completion_tokens if received is None else received
+                if received is None:
+                    received = job.most.completion_tokens
                 taken = Amount(1, sent or job.most.prompt_tokens, received)
             value = job.read(body)
             if job.taken is not None:
@@ -279,7 +283,10 @@ class Client:
     async def _content(self, job: Job[Any]) -> bytes:
         """The bytes of a whole reply that is none of an error."""
         http, get = _pool(os.getpid(), self._key, _LANE.get()), "://" in job.path
-        url = job.path if get else f"{self.to.url}/{job.path}"
+        if get:
+            url = job.path
+        else:
+            url = f"{self.to.url}/{job.path}"
         async with http.stream("GET" if get else "POST", url, json=None if get else job.body) as response:
             content = bytearray()
             try:

@@ -175,7 +175,9 @@ class Local:
 
     def score_answers(self, encoded: Sequence[Encoded], *, whole: bool = False) -> list[AnswerScore]:
         """See `scoring.score_answers`."""
-        budget = logits_budget(self.subject.model) if whole else TOKEN_BUDGET
+        budget = TOKEN_BUDGET
+        if whole:
+            budget = logits_budget(self.subject.model)
         return score_answers(self.subject.model, encoded, token_budget=budget)
 
     @property
@@ -593,7 +595,9 @@ def _refusal(subject: LoadedModel, ids: Int[Tensor, " T"] | None, way_out: str) 
     decode = partial(subject.tokenizer.decode, [] if ids is None else ids.tolist())
     # A search reads what stands before every question by itself, which may be special tokens alone.
     text = decode(skip_special_tokens=True) or decode()
-    at = f" at {one_line(' '.join(str(text).split()), width=100)!r}" if text else ""
+    at = ""
+    if text:
+        at = f" at {one_line(' '.join(str(text).split()), width=100)!r}"
     narrow = subject.model.dtype != torch.float32
     way_out = way_out or (
         "Load it in float32 (--dtype)" if narrow else "A training that diverged leaves such a model: make it again"

@@ -124,8 +124,12 @@ def rendered(
             )
     except Exception as error:  # A template is foreign code: it can raise anything.
         reason = one_line(str(error), width=200) or type(error).__name__
-        kind = "is refused by the sandbox" if isinstance(error, SecurityError) else "cannot be rendered"
-        line = f" in line {number}" if (number := getattr(error, "lineno", None)) else ""
+        kind = "cannot be rendered"
+        if isinstance(error, SecurityError):
+            kind = "is refused by the sandbox"
+        line = ""
+        if number := getattr(error, "lineno", None):
+            line = f" in line {number}"
         raise InputError(
             f"the chat template of the model {kind}{line} ({reason}). Give another with --chat-template, or plain"
         ) from error
@@ -181,7 +185,8 @@ def _mapping(form: _Form | None, marks: bool, lower: bool, clean: bool) -> Calla
     """One way in which a tokeniser may change the letters of every text."""
 
     def change(text: str) -> str:
-        text = unicodedata.normalize(form, text) if form else text
+        if form:
+            text = unicodedata.normalize(form, text)
         if not marks:
             text = "".join(c for c in text if unicodedata.category(c) != "Mn")
         if clean:

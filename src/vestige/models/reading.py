@@ -113,7 +113,10 @@ def way_of(model: PreTrainedModel) -> Way:
     readings = [read(model, probe, asking, layout=layout)[0] for layout in layouts]
     actual, expected = (torch.tensor(first.logp + second.logp) for first, second in (r.texts for r in readings))
     # A logit of 30 is rounded to 1/8 in bfloat16 (SmolLM2: 0.11 apart); text one position off is 2 to 6 nats apart.
-    tolerance = 1e-4 if model.dtype == torch.float32 else 1 / 2
+    if model.dtype == torch.float32:
+        tolerance = 1e-4
+    else:
+        tolerance = 1 / 2
     if torch.allclose(actual, expected, rtol=0, atol=tolerance, equal_nan=True):
         return "shared"
     return "plain"

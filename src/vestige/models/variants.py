@@ -92,7 +92,10 @@ class Variants:
         self._check(prompts)
         # A search proposes the same prompt more than once.
         distinct = {prompt: n for n, prompt in enumerate(dict.fromkeys(prompts))}
-        score = self._scores_shared if self.way == "shared" else self._scores_plain
+        if self.way == "shared":
+            score = self._scores_shared
+        else:
+            score = self._scores_plain
         scores = score(torch.tensor(list(distinct), device=self._model.device), token_budget=self._token_budget)
         rows = torch.tensor([distinct[prompt] for prompt in prompts], device=self._model.device)
         return [logp.index_select(0, rows) for logp in scores]
@@ -194,13 +197,16 @@ class Variants:
         first = differs.int().argmax(1)
         for before, past in self._pasts.items():
             members = [n for n, text in enumerate(self._texts) if text.before == before]
-            stem = self._read_on(past, base[None, :-1]) if len(base) > 1 else past
+            stem = past
+            if len(base) > 1:
+                stem = self._read_on(past, base[None, :-1])
             for rows, start in _chunks(first, len(base) + max(len(tails[n]) for n in members), token_budget):
                 shared: Past = [(k[:, :, : len(before) + start], v[:, :, : len(before) + start]) for k, v in stem]
                 ids = prompts[rows, start:]
                 if len(members) > 1:
                     # The last token goes with each text, since its logits are wanted where nothing follows the prompt.
-                    shared = self._read_on(shared, ids[:, :-1]) if ids.shape[1] > 1 else shared
+                    if ids.shape[1] > 1:
+                        shared = self._read_on(shared, ids[:, :-1])
                     ids = ids[:, -1:]
                 for n in members:
                     whole = torch.cat([ids, tails[n].expand(len(ids), -1)], dim=1)

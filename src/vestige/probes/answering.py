@@ -134,7 +134,9 @@ class PaidAnswerer(LocalAnswerer):
 
 def asking(loaded: LoadedModel, settings: AnswerSettings) -> LocalAnswerer:
     """Return a model as an answerer."""
-    kind = PaidAnswerer if isinstance(loaded.engine, PaidEngine) else LocalAnswerer
+    kind = LocalAnswerer
+    if isinstance(loaded.engine, PaidEngine):
+        kind = PaidAnswerer
     return kind(loaded, settings)
 
 

@@ -90,7 +90,9 @@ class FilterSettings(Settings):
         most = self.nearest_texts
         if most is None:
             # Overlap is asked of each prompt and text: with thousands of both it would cost more than all else.
-            most = NEAREST if n_prompts * n_texts > MOST_OVERLAPS else 0
+            most = 0
+            if n_prompts * n_texts > MOST_OVERLAPS:
+                most = NEAREST
         return min(most or n_texts, n_texts)
 
     def is_hole(self, target: float | None, unlearned: float | None) -> bool:

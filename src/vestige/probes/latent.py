@@ -228,7 +228,9 @@ def probe(
             rollouts, new = campaign.attempts(number, before)
             attempts += new
             numbers = cast.policy.step(rollouts, [a.reward for a in new]) if rollouts and campaign.learns else {}
-            why = collapsed(rollouts, cast.policy.settings) if rollouts else ""
+            why = ""
+            if rollouts:
+                why = collapsed(rollouts, cast.policy.settings)
             n_judged = sum(a.j is not None for a in new)
             done = Iteration(number, len(new), n_judged, len(d_rl(attempts)), numbers, why)
             # A run that was killed before it kept its policy has logged them already.

@@ -95,7 +95,9 @@ def as_they_are(items: Sequence[Item]) -> Adjacent:
 def source_text(source: Source, most_characters: int) -> str:
     """Return a source's text, cut at a blank: a passage after its title, an item's question and answer."""
     first, second = (source.title, source.text) if isinstance(source, Passage) else (source.question, source.answer)
-    text = f"{first}\n{second}" if first else second
+    text = second
+    if first:
+        text = f"{first}\n{second}"
     if len(text) <= most_characters:
         return text
     cut = text[:most_characters]
@@ -209,9 +211,15 @@ def answered(
     agrees.
     """
     content = {s for s in question if s not in _FUNCTION_STEMS} - set(term)
-    hints = template.hint_stems if template else frozenset()
+    if template:
+        hints = template.hint_stems
+    else:
+        hints = frozenset()
     # "What is X?" has no words but its term, and "X is" answers it.
-    defines = template.defines if template else not content
+    if template:
+        defines = template.defines
+    else:
+        defines = not content
     for sentence in said:
         after = sentence.at(term)
         if after < 0:
@@ -253,7 +261,9 @@ def adjacent_asked(sources: Sequence[Source], settings: AdjacentSettings, writer
     for source, text, reply in zip(sources, texts, written, strict=True):
         pairs = read_pairs(reply.text, settings.k)
         # A whole list counts although the reply ended at its limit of tokens.
-        failure = reply.failure if reply.failure not in {"", "cut short"} or isinstance(pairs, str) else ""
+        failure = ""
+        if reply.failure not in {"", "cut short"} or isinstance(pairs, str):
+            failure = reply.failure
         if failure or isinstance(pairs, str):
             failures[failure or str(pairs)] += 1
             continue

@@ -350,7 +350,9 @@ def loaded_subject(subject: Subject) -> LoadedModel:
     known = made.seen and bool(made.files) and not subject.verify
     if subject.reread and (subject.folder.path, made.digest.weights) not in _READ:
         known = False
-    weights = made.digest.weights if known else ""
+    weights = ""
+    if known:
+        weights = made.digest.weights
     loaded = subject.load()
     if not subject.attacked:
         same_model(loaded, made.digest, subject.spec.name, weights)

@@ -225,7 +225,9 @@ def model_card(spec: SubjectSpec, saving: Saving) -> str:
     sets = [{"name": shown_model(s.name), "n": len(s.items), "edges": s.edges} for s in spec.forgotten]
     facts = {**asdict(spec), "model": shown_model(spec.model), "forget": shown_model(spec.forget), "forgotten": sets}
     facts |= saving.facts
-    library = "transformers" if saving.adapter is None else "peft"
+    library = "peft"
+    if saving.adapter is None:
+        library = "transformers"
     return (
         f"---\nlibrary_name: {library}\ntags:\n- unlearning\n- vestige\n---\n\n# A model of a Vestige run\n\n"
         "`subject` says what it is in its run: the model before training (base), the one that knows (target), one that "

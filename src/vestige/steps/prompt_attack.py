@@ -159,7 +159,10 @@ def _find(
     prefix = EnhancedSettings.build(values, where=where)
     # The target attacked itself is one model in memory.
     same = loaded.digest() == search.guide.made.digest
-    guide = loaded if same else loaded_subject(search.guide)
+    if same:
+        guide = loaded
+    else:
+        guide = loaded_subject(search.guide)
     samples = samples_of(guide, [i.question for i in search.attack.shown], prefix)
     prompt = find_prefix(loaded, guide, samples, prefix, seed=search.seed, keeper=keeper, on_step=tell)
     return "prefix", tuple(_Wanted(s.question, s.forced, s.forced) for s in samples), prompt

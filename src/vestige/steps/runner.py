@@ -176,7 +176,9 @@ def _run_all(plan: _Plan, pool: _Pool, workers: int, folder: str) -> dict[str, E
             if len(running) == workers:
                 break
             del plan.waiting[task.name]
-            share = f"{folder}/share-{len(plan.waiting)}" if folder else ""
+            share = ""
+            if folder:
+                share = f"{folder}/share-{len(plan.waiting)}"
             # Cut off from what the parent holds, so that what cannot be sent is refused here.
             work = partial(_work, pickle.dumps(task), share)
             running[pool.submit(task.kind, work)] = task.name
@@ -362,7 +364,9 @@ def workers_for(device: str, requested: int | None, *, on_cpu: int) -> int:
         return requested or on_cpu
     import torch
 
-    cards = torch.cuda.device_count() if device in ("auto", "cuda") else 1
+    cards = 1
+    if device in ("auto", "cuda"):
+        cards = torch.cuda.device_count()
     if device == "auto" and not (cards and torch.cuda.is_available()):
         return requested or on_cpu
     return requested or max(1, cards)

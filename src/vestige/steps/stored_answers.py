@@ -38,7 +38,9 @@ def entry_key(kind: str, identity: Any, device: str) -> str:
 def _where(device: str) -> str:
     """Return the actual device: `auto` on a machine with a new GPU differs."""
     if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
+        device = "cpu"
+        if torch.cuda.is_available():
+            device = "cuda"
     kind = device.partition(":")[0]
     if kind == "cuda":
         return f"{kind} {torch.cuda.get_device_name(device)}"

@@ -53,7 +53,9 @@ def load_checked(settings: ModelSettings, digest: str, role: str) -> LoadedModel
     folder, made_in = own_folder(settings.model), own_dtype(settings.model) or settings.dtype
     saved = None if folder is None else read_done(folder)
     # The folder knows the parts that the digest stands for, so that what differs can be named.
-    expected = saved.digest if saved is not None and saved.digest.id == digest else digest
+    expected = digest
+    if saved is not None and saved.digest.id == digest:
+        expected = saved.digest
     if made_in == settings.dtype:
         loaded = load(settings)
         same_model(loaded, expected, role)

@@ -434,5 +434,8 @@ def scale_update(trained: PreTrainedModel, start: PreTrainedModel, factor: float
         first, last = before[name].to(wide), after.to(wide)
         # At 0 and 1 the sum could miss a weight by a digit, or by the sign of a zero.
         ends = {0.0: first, 1.0: last}
-        scaled = ends[factor] if factor in ends else first + factor * (last - first)
+        if factor in ends:
+            scaled = ends[factor]
+        else:
+            scaled = first + factor * (last - first)
         after.copy_(torch.where(last == first, last, scaled))

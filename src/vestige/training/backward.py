@@ -214,7 +214,10 @@ class ForwardStep:
         self._declared(split, self.needs.reference, "reference")
         whole = self.slices[split]
         # An objective may read the reference's values alone.
-        device = self.logits[split].device if split in self.logits else torch.device("cpu")
+        if split in self.logits:
+            device = self.logits[split].device
+        else:
+            device = torch.device("cpu")
         values = [known(self.references[r.key].logp).to(device) for r in whole.rows]
         return Answers(*_side_by_side(values), whole.n_rows, whole.n_tokens)
 
@@ -407,13 +410,17 @@ def reading_for(model: PreTrainedModel, job: TrainingJob) -> PassPlan:
     first = job.plan.epoch(0)[0]
     split = needs.splits[0]
     row = job.rows[split](first[split][0])
-    logits = how_to_read(model, row.ids) if needs.of_logits else logits_read
+    logits = logits_read
+    if needs.of_logits:
+        logits = how_to_read(model, row.ids)
     aligned = job.settings.precision == "bfloat16"
     below = FrozenBelow.of(model, job.layer, row) if job.layer is not None else None
     # What is computed again on the way back is computed outside of the attention of packed rows.
     plain = job.settings.precision == "float32" and not job.settings.gradient_checkpointing
     packed = bool(plain and needs.of_logits and reads_packed(model, row.ids))
-    alone = PASS_TOKENS[job.settings.precision] if model.device.type == "cpu" else GPU_PASS_TOKENS
+    alone = GPU_PASS_TOKENS
+    if model.device.type == "cpu":
+        alone = PASS_TOKENS[job.settings.precision]
     return PassPlan(logits, alone, below, aligned=aligned, packed=packed)
 
 
@@ -437,7 +444,8 @@ def _parts(rows: Sequence[Sequence[Row]], job: TrainingJob, halvings: int) -> It
     n = max(len(r) for r in rows)
     most, budget = job.world.rows_at_a_time(n, job.settings.micro_batch_size), job.settings.token_budget
     # A batch that one part holds begins to be halved from its own size.
-    most = max(1, min(most, n) >> halvings) if halvings else most
+    if halvings:
+        most = max(1, min(most, n) >> halvings)
     sizes = [0] * n
     for split_rows in rows:
         for i, row in enumerate(split_rows):

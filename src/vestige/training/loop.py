@@ -239,12 +239,17 @@ def learning_rate(settings: TrainingSettings, step: int, *, steps_per_epoch: int
     if step < warmup:
         # From 1 / warmup: a first step at a rate of 0 would be one that teaches nothing.
         rising = (step + 1) / warmup
-        share = _half_wave(rising) if settings.schedule == "one_cycle" else rising
+        share = rising
+        if settings.schedule == "one_cycle":
+            share = _half_wave(rising)
     elif settings.schedule == "constant":
         share = 1.0
     else:
         rest = (total - step) / max(1, total - warmup)
-        share = rest if settings.schedule == "linear" else _half_wave(rest)
+        if settings.schedule == "linear":
+            share = rest
+        else:
+            share = _half_wave(rest)
     return settings.learning_rate * share
 
 
@@ -378,7 +383,9 @@ def _train(backward: Backward, hooks: Hooks, until: int | None) -> TrainingEnd:
     done = round(world.led({"step": float(job.checkpoints.newest() or 0)})["step"])
     carries = job.objective if isinstance(job.objective, KeepsState) else None
     first = carries.start() if carries else {}
-    state = job.checkpoints.restore(done, model, optimizer) if done else first
+    state = first
+    if done:
+        state = job.checkpoints.restore(done, model, optimizer)
     log = TrainingLog.opened(job.log, done=done, writes=world.leads)
     saved = time.monotonic()
     model.train()

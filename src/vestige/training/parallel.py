@@ -187,7 +187,10 @@ class Spread:
         """
         held_back = self.replica.no_sync() if self.replica is not None and not last else contextlib.nullcontext()
         with held_back:
-            terms = compute() if self.replica is None else self.replica(compute)
+            if self.replica is None:
+                terms = compute()
+            else:
+                terms = self.replica(compute)
             # DDP averages over the processes, and a loss counts over the whole effective batch already.
             (_sum(terms.values()) * (weight * self.world.size)).backward()
         return dict(terms)

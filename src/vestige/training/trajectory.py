@@ -136,7 +136,10 @@ class Trajectory:
     def look(self, now: Progress, model: PreTrainedModel) -> str | None:
         """Score the model if a point is due. Return the reason to stop, if a rule has one. Fits the loop's `stop`."""
         every = parse_every(self.settings.every)
-        due = now.step % every.n == 0 if every.in_steps else now.ends_epoch and now.epoch % every.n == 0
+        if every.in_steps:
+            due = now.step % every.n == 0
+        else:
+            due = now.ends_epoch and now.epoch % every.n == 0
         if not due and now.step < now.n_steps:
             return None
         if now.step not in self.points:

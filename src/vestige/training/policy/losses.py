@@ -30,7 +30,10 @@ def standardised(scores: Float[Tensor, " B"]) -> Float[Tensor, " B"]:
     So a value head that begins at 0 is right on average from the first iteration on, and `value_clip`, learning rate
     and the weights of KL and entropy, which Curiosity (2402.19464) chose for scores of 0 to 1, fit scores of any scale.
     """
-    spread = scores.std() if len(scores) > 1 else scores.new_zeros(())
+    if len(scores) > 1:
+        spread = scores.std()
+    else:
+        spread = scores.new_zeros(())
     return (scores - scores.mean()) / (spread + SPREAD_FLOOR)
 
 
@@ -82,7 +85,10 @@ def whitened(x: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"]) -> Float[Tensor
     The reference code takes mean and variance over the padding too. One token alone is whitened to 0.
     """
     values = x[mask]
-    variance = values.var() if len(values) > 1 else values.new_zeros(())
+    if len(values) > 1:
+        variance = values.var()
+    else:
+        variance = values.new_zeros(())
     return torch.where(mask, (x - values.mean()) * torch.rsqrt(variance + VARIANCE_FLOOR), 0.0)
 
 
