@@ -353,8 +353,18 @@ def named_splits(
     for warning in (_doubled(corpus), reworded, *unknown):
         notes += [f"warning: {warning}"] if warning else []
     name = _name_of(corpus, forget, splits["forget"])
-    # A control may have been trained without this set alone, or without the earlier ones too.
-    gone = [splits["forget"], *([(*splits["forget"], *forgotten)] if forgotten else [])]
+    taught = _taught_without(corpus, splits["forget"], forgotten)
+    return NamedSplits(name, _filled(splits) | corpus.untouched, scopes, tuple(notes), taught_without=taught)
+
+
+def _taught_without(corpus: Corpus, forget: tuple[Item, ...], forgotten: tuple[Item, ...]) -> frozenset[str]:
+    """The digests of the data that a retrained control may have been taught.
+
+    A control may have been trained without this set alone, or without the earlier ones too.
+    """
+    gone = [forget]
+    if forgotten:
+        gone.append((*forget, *forgotten))
     # With and without general questions, each with a tokeniser that comes with the model or is made of the data.
     whole = (*corpus.items, *corpus.factual)
     taught: set[str] = set()
@@ -362,7 +372,7 @@ def named_splits(
         kept = without(corpus.items, items)
         for order in (kept, (*kept, *corpus.factual)):
             taught.update((taught_digest(order, ()), taught_digest(order, whole)))
-    return NamedSplits(name, _filled(splits) | corpus.untouched, scopes, tuple(notes), taught_without=frozenset(taught))
+    return frozenset(taught)
 
 
 def undivided(corpus: Corpus) -> NamedSplits:

@@ -46,9 +46,7 @@ def probe_sources(
     For texts and harmful data, `n_forget` items are drawn by `split_seed`, or all are used. Questions have no such
     number: a model forgets its whole forget set. Items in `before` are not retained (`named_splits`).
     """
-    retain_source = retain
-    if retain is None:
-        retain_source = settings.data
+    retain_source = settings.data if retain is None else retain
     forget_form, kept_form = form_of(forget), form_of(retain_source)
     if forget_form == "items":
         if n_forget is not None:

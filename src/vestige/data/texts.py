@@ -256,9 +256,7 @@ def items_in(name: str) -> tuple[Item, ...] | None:
     The prompt is a text's title and first words, and the answer is the rest.
     """
     try:
-        form = "items"
-        if local_file(name):
-            form = form_of(name)
+        form = form_of(name) if local_file(name) else "items"
     except InputError:
         return None  # The loader of questions says better what is wrong.
     if form == "harmful":

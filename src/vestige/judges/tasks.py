@@ -348,8 +348,7 @@ def judged(read: Callable[[str], Verdict], written: Written) -> Judgement:
     # of a reply that came, and the writer more of one that did not.
     if written.failure not in {"", "cut short"}:
         return Judgement(None, failure=written.failure, text=written.text)
+    failure = verdict.failure
     if verdict.failure and written.failure:
         failure = written.failure
-    else:
-        failure = verdict.failure
     return Judgement(None if failure else verdict.score, verdict.values, failure, text=written.text)

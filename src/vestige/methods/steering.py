@@ -39,10 +39,7 @@ class BlockSettings(Settings):
         else:
             read = self.layer
         # Blocks below the first are left out: an early block that is read may have fewer than two below it.
-        if self.update_layers is None:
-            update = range(max(0, read - 2), read + 1)
-        else:
-            update = self.update_layers
+        update = range(max(0, read - 2), read + 1) if self.update_layers is None else self.update_layers
         trained = tuple(sorted(set(update)))
         if not 0 <= read < n_blocks:
             raise InputError(f"layer = {read}: the model has blocks 0 to {n_blocks - 1}. Choose another block")

@@ -66,10 +66,7 @@ def generate(
     # Each token is a pass of its own over the rows.
     budget = STEP_TOKENS * max_new_tokens
     for width, rows in batches_by_length(lengths, model.device, token_budget=token_budget, pass_tokens=budget):
-        if keeps_keys(model):
-            decoding = Decoding.of(model, len(rows), context)
-        else:
-            decoding = _Rereading(model)
+        decoding = Decoding.of(model, len(rows), context) if keeps_keys(model) else _Rereading(model)
         first = decoding.prefill([prompts[i] for i in rows], width)
         room = [min(max_new_tokens, (context or sys.maxsize) - len(prompts[i])) for i in rows]
         replies |= dict(zip(rows, decode(decoding, first, ends, _chooser(sampling, rows), room), strict=True))

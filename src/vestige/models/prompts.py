@@ -491,7 +491,7 @@ class Prompter:
     @cached_property
     def _unknown_id(self) -> int | None:
         """Return the token for unknown characters. None where it has none of its own."""
-        unknown = self.tokenizer.unk_token_id
+        unknown: int | None = self.tokenizer.unk_token_id
         if unknown in (self.tokenizer.bos_token_id, self.tokenizer.eos_token_id):
             return None
         return unknown

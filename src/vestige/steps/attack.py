@@ -243,9 +243,7 @@ class _Work:
 
         `asked_at` has the attacked items of this stage, if stages differ.
         """
-        versions = asked_at
-        if asked_at is None:
-            versions = self.asked
+        versions = self.asked if asked_at is None else asked_at
         items, view = as_asked(self.request.attack, versions, self.request.forget)
         only = frozenset(i.id for i in versions.values())
         # Under a digest of its own, so that no answer of it is taken for the subject's.

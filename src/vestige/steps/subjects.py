@@ -53,9 +53,7 @@ def load_checked(settings: ModelSettings, digest: str, role: str) -> LoadedModel
     folder, made_in = own_folder(settings.model), own_dtype(settings.model) or settings.dtype
     saved = None if folder is None else read_done(folder)
     # The folder knows the parts that the digest stands for, so that what differs can be named.
-    expected = digest
-    if saved is not None and saved.digest.id == digest:
-        expected = saved.digest
+    expected = saved.digest if saved is not None and saved.digest.id == digest else digest
     if made_in == settings.dtype:
         loaded = load(settings)
         same_model(loaded, expected, role)
@@ -151,6 +149,20 @@ def any_subject(
         return read()
 
     return Subject(evidence, spec, saved, load_it, elsewhere=True, verify=verify)
+
+
+def _outside_spec(settings: ModelSettings, role: str, name: str, through: ModelSettings | None) -> SubjectSpec:
+    """The identity of a model that Vestige did not make: a folder, a hub id or an address."""
+    if is_address(settings.model):
+        to = address(settings.model)
+        identity = {**to.identity_of_asking, "dtype": "the server's", "chat_template": settings.chat_template}
+        label, source = name or to.model, to.shown
+    else:
+        identity = model_identity(settings)
+        if through is not None:
+            identity["asked_through"] = outline(through, finite=False).prompter.digest
+        label, source = name or Path(settings.model).name, settings.model
+    return SubjectSpec.of(role, label, source, identity, method=label if role == "unlearned" else "")
 
 
 def _own_through(subject: Subject, through: ModelSettings) -> Subject:

@@ -410,9 +410,7 @@ def reading_for(model: PreTrainedModel, job: TrainingJob) -> PassPlan:
     first = job.plan.epoch(0)[0]
     split = needs.splits[0]
     row = job.rows[split](first[split][0])
-    logits = logits_read
-    if needs.of_logits:
-        logits = how_to_read(model, row.ids)
+    logits = how_to_read(model, row.ids) if needs.of_logits else logits_read
     aligned = job.settings.precision == "bfloat16"
     below = FrozenBelow.of(model, job.layer, row) if job.layer is not None else None
     # What is computed again on the way back is computed outside of the attention of packed rows.
