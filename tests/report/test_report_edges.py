@@ -3,7 +3,7 @@ import pytest
 from vestige.artifacts.layout import RunFolder
 from vestige.core.errors import InputError
 from vestige.core.files import write_text
-from vestige.report.edges import Edge, read_edges
+from vestige.report.edges import NamedEdge, read_edges
 
 
 def edges_file(path, text):
@@ -18,7 +18,10 @@ HEAD = "edge,type,connectivity,n_entailed,first,second\n"
 def test_an_edge_is_what_its_row_says_and_a_name_needs_both_parties(tmp_path):
     run = edges_file(tmp_path, f"{HEAD}A_B,sales,3,,A,B\nA_C,sales,3,,A,C\n")
     write_text(run.graph, '{"nodes": [{"id": "A", "name": "Alpha"}, {"id": "B", "name": "Beta"}, {"id": "C"}]}')
-    assert read_edges(run) == (Edge("A_B", "Alpha and Beta", ("Alpha", "Beta")), Edge("A_C", "", ("Alpha", "")))
+    assert read_edges(run) == (
+        NamedEdge("A_B", "Alpha and Beta", ("Alpha", "Beta")),
+        NamedEdge("A_C", "", ("Alpha", "")),
+    )
 
 
 def test_data_without_a_table_of_edges_has_none(tmp_path):

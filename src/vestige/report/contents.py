@@ -23,7 +23,7 @@ from vestige.artifacts.layout import AuditFolder, EvalFolder, RunFolder
 from vestige.artifacts.records import check_bytes, read_records
 from vestige.core.ids import file_digest
 from vestige.metrics.answers import normalised
-from vestige.report.edges import Edge, read_edges
+from vestige.report.edges import NamedEdge, read_edges
 from vestige.report.evidence import (
     AskedItem,
     EstimatePlace,
@@ -57,7 +57,7 @@ class Contents:
     evidence: RunEvidence
     answers: RunAnswers
     forget_sets: tuple[ForgetView, ...]
-    edges: tuple[Edge, ...]
+    edges: tuple[NamedEdge, ...]
     audits: tuple[AuditOutcome, ...]
     sources: tuple[list[list[str]], ...]
     verbatim: tuple[tuple[str, ...], ...]

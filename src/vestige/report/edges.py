@@ -11,7 +11,7 @@ from vestige.core.ids import file_digest
 
 
 @dataclass(frozen=True)
-class Edge:
+class NamedEdge:
     """A contract. `name` has both parties as in the data, such as `Gokpda Inc and Oradfa Corp`, `names` each party.
 
     Names that the data do not have are empty.
@@ -22,7 +22,7 @@ class Edge:
     names: tuple[str, str] = ("", "")
 
 
-def read_edges(run: RunFolder) -> tuple[Edge, ...]:
+def read_edges(run: RunFolder) -> tuple[NamedEdge, ...]:
     """The run's contracts, from the compiler's table with the columns edge, first and second. None without a table."""
     path = run.edges
     if not path.exists():
@@ -40,7 +40,7 @@ def read_edges(run: RunFolder) -> tuple[Edge, ...]:
                 parties = names.get(first, ""), names.get(second, "")
                 # A name needs both parties: half of one would read as another contract.
                 name = " and ".join(parties) if all(parties) else ""
-                edges.append(Edge(row["edge"], name, parties))
+                edges.append(NamedEdge(row["edge"], name, parties))
         except (KeyError, TypeError, ValueError, csv.Error) as error:
             raise InputError(
                 f"{path}, line {reader.line_num}: no row of the compiler's table ({error}). Compile the data again"

@@ -19,7 +19,7 @@ from vestige.core.errors import InputError
 from vestige.core.files import read_bytes, read_text, write_text
 from vestige.core.text import one_line
 from vestige.report.contents import Contents
-from vestige.report.edges import Edge
+from vestige.report.edges import NamedEdge
 from vestige.report.evidence import AskedItem, GreedyReply
 
 _T = TypeVar("_T")
@@ -117,7 +117,7 @@ _TEXT_FIELDS: Mapping[type, tuple[str, ...]] = {
     GreedyReply: ("text",),
     FactLine: ("question", "answer", "reply"),
     GroupLine: ("group",),
-    Edge: ("name",),
+    NamedEdge: ("name",),
 }
 """Fields that hold texts, whatever words they are."""
 
