@@ -17,17 +17,17 @@ import networkx as nx
 ROOT = Path(__file__).parents[1]
 BARS = {
     # what is counted: the limit today, and the bar
-    "tokens": (440_800, 330_000),
+    "tokens": (440_600, 330_000),
     "tokens of src, benchmarks and tools": (530_000, 400_000),
-    "lines of code": (43_400, 33_000),
-    "tokens in ten lines": (103, 90),
-    "nested comprehensions in 10,000 lines": (23, 20),
-    "conditional expressions in 1,000 lines": (25, 15),
-    "Python files": (286, 190),
+    "lines of code": (43_800, 33_000),
+    "tokens in ten lines": (102, 90),
+    "nested comprehensions in 10,000 lines": (22, 20),
+    "conditional expressions in 1,000 lines": (21, 15),
+    "Python files": (285, 190),
     "vague names among 1,000 bindings": (20, 10),
-    "class names used more than once": (11, 5),
+    "class names used more than once": (10, 5),
     "circles of imports": (0, 0),
-    "lines of code a comment": (31, 30),
+    "lines of code a comment": (32, 30),
     "lines of tests": (41_400, 32_000),
 }
 """Of src, unless the name says otherwise. Tokens and code lines exclude blanks, comments and docstrings."""
