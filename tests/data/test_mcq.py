@@ -95,7 +95,7 @@ def test_no_option_is_another_one_after_normalisation(wrong):
 
 def test_too_few_wrong_options_are_refused_or_fewer_as_asked():
     item = Item("Where?", "Berlin.", perturbed=("Rome.", "rome"))
-    with pytest.raises(InputError, match=r"'Where\?' has 1 wrong options .* where 3 are needed; .*fewer or leave_out"):
+    with pytest.raises(InputError, match=r"'Where\?' has 1 wrong options .* where 3 are needed\. .*fewer or leave_out"):
         choices_of([item], OptionDrawing())
     (choice,) = made([item], too_few="fewer")
     assert {*choice.options} == {"Berlin.", "Rome."}

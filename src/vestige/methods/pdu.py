@@ -29,9 +29,7 @@ class PDU(Settings):
         return {"dual": self.dual, "steps": 0.0}
 
     def advance(self, state: Mapping[str, float], observed: Mapping[str, float]) -> dict[str, float]:
-        excess = 0.0
-        if state["steps"] >= self.hold_steps:
-            excess = observed["retain_nll"] - self.bound
+        excess = observed["retain_nll"] - self.bound if state["steps"] >= self.hold_steps else 0.0
         return {"dual": max(0.0, state["dual"] + self.dual_rate * excess), "steps": state["steps"] + 1}
 
     def terms(self, step: Step) -> Terms:
