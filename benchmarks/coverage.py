@@ -9,11 +9,14 @@ import json
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 from jaxtyping import Float
 from scipy import stats
 
+from vestige.auditing.compare import compare
 from vestige.metrics.intervals import gaffke, interval_of_mean
 
 Sample = Float[np.ndarray, " N"]
@@ -179,21 +182,113 @@ def _table(rows: list[Row]) -> str:
     return "\n".join(lines)
 
 
-PARTS = ("bounded", "unbounded", "clusters")
+@dataclass(frozen=True)
+class Pair:
+    """Two planted models on the same questions: their true mean difference, and how their scores are drawn.
+
+    `sizes` are the questions of each cluster. `shared` is the intraclass correlation of a question's difference in its
+    cluster. `ties` is the share of questions on which both models have the same score. `missing` is the share of
+    questions that each model lacks, drawn for each model on its own.
+    """
+
+    name: str
+    sizes: tuple[int, ...]
+    difference: float
+    graded: bool = False
+    shared: float = 0.0
+    ties: float = 0.0
+    missing: float = 0.0
+
+    def draw(self, rng: np.random.Generator) -> list[dict[str, object]]:
+        """The rows of a table of scores with both models."""
+        clusters = np.repeat(np.arange(len(self.sizes)), self.sizes)
+        n = len(clusters)
+        untied = 1 - self.ties
+        # Among the untied questions the second model is better with this probability.
+        better = 0.5 + self.difference / (2 * untied)
+        chance = np.full(len(self.sizes), better)
+        if self.shared:
+            strength = 1 / self.shared - 1
+            chance = rng.beta(better * strength, (1 - better) * strength, len(self.sizes))
+        signs = np.where(rng.random(n) < chance[clusters], 1.0, -1.0)
+        signs[rng.random(n) < self.ties] = 0.0
+        equal = (rng.random(n) < 0.5).astype(float)
+        if self.graded:
+            first, second = 0.5 - signs / 4, 0.5 + signs / 4
+            shift = rng.uniform(-0.25, 0.25, n)
+            scores = {"first": first + shift, "second": second + shift}
+        else:
+            scores = {"first": np.where(signs, signs < 0, equal), "second": np.where(signs, signs > 0, equal)}
+        rows: list[dict[str, object]] = []
+        for model, values in scores.items():
+            asked = rng.random(n) >= self.missing
+            for item in np.flatnonzero(asked).tolist():
+                row = {"model": model, "role": "unlearned", "item": str(item), "score": float(values[item])}
+                rows.append({**row, "group": f"document {clusters[item]}"} if max(self.sizes) > 1 else row)
+        return rows
+
+    def true_difference(self) -> float:
+        """The mean difference: a graded pair differs by half of what a right and a wrong answer differ by."""
+        return self.difference / 2 if self.graded else self.difference
+
+
+_ALONE = (1,) * 100
+_UNEVEN = (1, 2, 3, 4, 5, 6, 8, 10, 12, 15) * 3
+PAIRS = (
+    Pair("right or wrong, no difference", _ALONE, 0.0),
+    Pair("right or wrong", _ALONE, 0.3),
+    Pair("right or wrong, 20 questions", (1,) * 20, 0.3),
+    Pair("graded", _ALONE, 0.3, graded=True),
+    Pair("80 % ties", _ALONE, 0.1, ties=0.8),
+    Pair("95 % ties, no difference", (1,) * 200, 0.0, ties=0.95),
+    Pair("20 clusters of 5", (5,) * 20, 0.2, shared=0.3),
+    Pair("20 clusters of 5, no difference", (5,) * 20, 0.0, shared=0.3),
+    Pair("30 clusters of 1 to 15", _UNEVEN, 0.2, shared=0.2),
+    Pair("8 clusters of 10, graded", (10,) * 8, 0.2, graded=True, shared=0.2),
+    Pair("20 % of questions in one log only", _ALONE, 0.3, missing=0.11),
+    Pair("clusters, half ties, 20 % in one log only", (5,) * 20, 0.2, shared=0.2, ties=0.5, missing=0.11),
+)
+
+
+def compared(samples: int) -> Iterator[Row]:
+    """`vestige compare` on planted pairs: coverage of the difference, and how often the finding has a wrong sign.
+
+    Without a true difference both signs are wrong. The second row of a case counts the findings that are not wrong.
+    """
+    for number, pair in enumerate(PAIRS):
+        rng = np.random.default_rng([number, len(pair.sizes)])
+        true = pair.true_difference()
+        ends: list[Ends] = []
+        wrong = 0
+        for sample in range(samples):
+            with TemporaryDirectory() as folder:
+                table = Path(folder) / "pair.jsonl"
+                table.write_text("".join(f"{json.dumps(row)}\n" for row in pair.draw(rng)), encoding="utf-8")
+                (row,) = compare({"pair": table}, seed=sample).rows
+            ends.append((row.low, row.high))
+            wrong += (row.finding == "higher" and true <= 0) or (row.finding == "lower" and true >= 0)
+        yield _row("compare", pair.name, sum(pair.sizes), "95 % interval", true, ends)
+        yield Row("compare", pair.name, sum(pair.sizes), "finding not wrong", 1 - wrong / samples, 0.0, samples)
+
+
+PARTS = ("bounded", "unbounded", "clusters", "compare")
 
 
 def _rows(part: str, samples: int) -> Iterator[Row]:
     if part == "clusters":
         return clustered(samples // 4)
+    if part == "compare":
+        return compared(2 * samples // 5)
     return independent(BOUNDED, (0.0, 1.0), samples) if part == "bounded" else independent(UNBOUNDED, None, samples)
 
 
 def main() -> None:
-    """Print the three tables, or one JSON object a line."""
+    """Print the tables, or one JSON object a line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--part", choices=PARTS, help="one table only")
     parser.add_argument("--json", action="store_true", help="one JSON object per case and method")
-    parser.add_argument("--samples", type=int, default=1000, help="samples per case (clusters: a fourth)")
+    sizes = "samples per case (clusters: a fourth, compare: two fifths)"
+    parser.add_argument("--samples", type=int, default=1000, help=sizes)
     options = parser.parse_args()
     for name in PARTS if options.part is None else (options.part,):
         part = _rows(name, options.samples)
