@@ -230,17 +230,6 @@ assert " 0 failed" in done.stdout, done.stdout
 """By format how its tool reads files; OpenUnlearning has no reader of its own logs."""
 
 
-def export_words(to: str, folder: Path) -> list[str]:
-    """The words by which an export is judged again, each log with the role that its name begins with."""
-    if to in ("dataset", "eee"):
-        return ["--logs", str(folder / "scores.jsonl" if to == "dataset" else folder)]
-    words = []
-    for role, name in ROLES:
-        (path,) = folder.glob(f"{role}-{name}-*")
-        words += ["--logs", f"{role}:{name}={path}"]
-    return words
-
-
 class Checks:
     """The results, printed as they come."""
 
@@ -326,7 +315,8 @@ def round_trip(work: Path, to: str) -> str:
     vestige(work, "export", "runs/lm-eval", "--to", to, "--output-dir", str(folder))
     if to in _OPEN:
         peer(_OPEN[to], *(str(path.relative_to(folder)) for path in folder.rglob("*.json*")), work=folder)
-    vestige(work, "audit", *export_words(to, folder), "--output-dir", f"runs/again-{to}")
+    logs = folder / "scores.jsonl" if to == "dataset" else folder
+    vestige(work, "audit", "--logs", str(logs), "--output-dir", f"runs/again-{to}")
     return same_verdicts(work / "runs" / "lm-eval", work / "runs" / f"again-{to}")
 
 

@@ -14,6 +14,7 @@ from vestige.auditing.logs import judge_logs
 from vestige.core.errors import InputError
 from vestige.core.seeds import generator
 from vestige.logs import reader_of
+from vestige.logs.folders import recognise
 from vestige.logs.log import GivenLog
 
 MODELS = {"target": ("full", 0.9), "retrained": ("r0", 0.15), "unlearned": ("npo", 0.5)}
@@ -68,21 +69,12 @@ def verdicts(outcome):
     return found
 
 
-def role_of(path):
-    """The role and name of a model, by the name of its exported file or folder."""
-    for role, names in (("target", ["full"]), ("retrained", ["r0", "r1", "r2"]), ("unlearned", ["npo"])):
-        for name in names:
-            if f"{role}_{name}" in str(path).replace("-", "_"):
-                return role, name
-    raise AssertionError(path)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("to", ["inspect", "lm-eval", "open-unlearning"])
 def test_a_log_of_each_model_is_judged_as_the_run_was(run, tmp_path, to):
     files = vestige.export(run, to, output_dir=tmp_path / "out", model_id="org/npo")
-    logs = [GivenLog(*role_of(path), path) for path in files if not path.name.startswith("results_")]
-    again = judge_logs(RunFolder(tmp_path / "again"), logs, forget="the forget set")
+    (group,) = recognise([tmp_path / "out"]).groups
+    again = judge_logs(RunFolder(tmp_path / "again"), group.logs, forget="the forget set")
     (audit,) = RunFolder(run).audits()
     assert verdicts(again) == verdicts(read_outcome(audit))
     written = "".join(path.read_text() for path in files)

@@ -1,5 +1,7 @@
 """`export` and `export_task`: the parts of a run that other tools read, and a task that they run themselves."""
 
+import csv
+import io
 import json
 import math
 import re
@@ -137,8 +139,15 @@ def _of_audit(
     if to == "dataset":
         files = dataset_rows(models)
     else:
+        # A log names no role, so the folder says which model is the target, a control or unlearned.
+        roles = io.StringIO()
+        lines = csv.writer(roles, lineterminator="\n")
+        lines.writerow(("pattern", "role", "name"))
         for model in models:
             files |= LOGS[to](model)
+            name = f"{model.name}@{model.attack}" if model.attack else model.name
+            lines.writerow((f"{model.file}*", model.role, name))
+        files["roles.csv"] = roles.getvalue()
     # Of several forget sets each has a folder, which is judged by itself.
     return {f"{slug(plan.forget)}/{path}": text for path, text in files.items()} if several else files
 

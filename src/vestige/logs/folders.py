@@ -461,16 +461,20 @@ def _groups(
         placebos = [log for log in same if log.role == "placebo"]
         if targets and (controls or without_controls):
             # Of several targets that from which the unlearned models started: they lie below it.
-            start = max(targets, key=lambda log: len(commonpath([log.path, unlearned[0].path]))).name
+            start = max(targets, key=lambda log: len(commonpath([log.path, unlearned[0].path])))
+            start_name = start.name.partition("@")[0]
             members = (
-                *(log for log in targets if log.name == start),
+                *(log for log in targets if log.name.partition("@")[0] == start_name),
                 *controls,
                 *placebos,
                 *sorted(unlearned, key=_order),
             )
-            logs = tuple(GivenLog(log.role, log.name, log.path, key=_key(log)) for log in members)
+            logs = []
+            for log in members:
+                model, _, attack = log.name.partition("@")
+                logs.append(GivenLog(log.role, model, log.path, attack, key=_key(log)))
             name = " ".join(part for part in (family, "" if forget == "forget" else forget) if part)
-            yield LogGroup(name or "the forget set", logs)
+            yield LogGroup(name or "the forget set", tuple(logs))
             continue
         missing = "no model that never saw its forget set is here" if targets else f"no target asked {one_line(forget)}"
         left_out += [(log.path, missing if targets else f"{missing} is here") for log in unlearned]
