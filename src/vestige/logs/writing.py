@@ -81,6 +81,9 @@ def models_of(table: ScoreTable, ids: Mapping[str, str], when: datetime) -> Iter
         for name, scores in tables.items():
             reasons, chances = table.reasons.get((source, name), {}), table.chances.get(name, {})
             for item, score in scores.items():
+                own_texts = texts.get(item, Texts())
+                # A question without text has its id instead, by which the logs of two models are matched.
+                own_texts = own_texts._replace(question=own_texts.question or item)
                 row = ExportedScore(
                     item=item,
                     question=table.questions[item],
@@ -88,7 +91,7 @@ def models_of(table: ScoreTable, ids: Mapping[str, str], when: datetime) -> Iter
                     score=None if math.isnan(score) else score,
                     reason=without_paths(reasons.get(item, "")),
                     chance=chances.get(item),
-                    texts=texts.get(item, Texts()),
+                    texts=own_texts,
                 )
                 rows.setdefault((source.subject, source.attack), []).append(row)
     for (model, attack), own in rows.items():
@@ -223,7 +226,11 @@ def open_unlearning_log(model: ExportedModel) -> dict[str, str]:
                 name, column = spelled[their_name], key
         values = {}
         for number, row in enumerate(rows):
-            texts = {"input": row.texts.question, "ground_truth": row.texts.answer, "generation": row.texts.reply}
+            texts = {
+                "input": row.texts.question,
+                "ground_truth": row.texts.answer,
+                "generation": row.texts.reply,
+            }
             values[str(number)] = {column: row.score, **texts, NOTE: {**row.note(), "column": column}}
         log[f"{_SPLITS.get(split, split)}_{name}"] = {"agg_value": _means(rows), "value_by_index": values}
     return {f"{model.file}/TOFU_EVAL.json": json.dumps(log, indent=1, ensure_ascii=False, allow_nan=False) + "\n"}
