@@ -171,7 +171,7 @@ def test_a_target_that_is_not_as_published_is_asked_nothing_else(run, tmp_path):
     foretold = forecast_audit(run.path, dataclasses.replace(audited.request(run), published=(pack, row)))
     assert (foretold.published, foretold.n_questions) == (len(audited.FORGET), plain.n_questions + len(audited.FORGET))
     forgets = read_evidence(run).forgets
-    with pytest.raises(InputError, match=r"probability of f is \S+ here and 0.5 there \(a table; .* --published none"):
+    with pytest.raises(InputError, match=r"probability of f is \S+ here and 0.5 there \(a table\. .* --published none"):
         again(run, published=(pack, strict))
     assert not run.audit("edge:p0_q0").path.exists()
     assert again(run, published=(pack, row)).outcome.verdicts

@@ -168,7 +168,7 @@ def test_a_quick_audit_says_what_it_cannot_decide(made, tmp_path):
 def test_a_quick_audit_takes_no_attacks_questions_or_controls_of_another(made):
     for own in (words(made), [*words(made)[: -len(SET)], "--attacks", "gcg"]):
         ended = vestige(*own, "--quick", code=None)
-        assert re.search(r"a quick audit chooses .* leave (evals|--attacks) or quick out", str(ended.exception))
+        assert re.search(r"a quick audit chooses .* Leave (evals|--attacks) or quick out", str(ended.exception))
 
 
 def test_without_data_the_two_files_are_the_data(made):

@@ -163,7 +163,7 @@ run()
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 130
-    assert done.stderr == "vestige: stopped; run the same command to go on from here\n"
+    assert done.stderr == "vestige: stopped. Run the same command to go on from here.\n"
 
 
 @pytest.mark.slow

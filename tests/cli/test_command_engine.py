@@ -117,7 +117,7 @@ def test_a_setting_of_the_method_is_offered_by_its_full_name():
         (["--set", "epoch=1"], "unknown key 'epoch'. Did you mean 'epochs'"),
         (["--set", "lr=1"], "unknown key 'lr'. Did you mean 'learning_rate'"),
         (["--set", "epochs"], "expected KEY=VALUE"),
-        (["--epochs", 1, "--set", "epochs=2"], "--epochs and --set epochs say the same"),
+        (["--epochs", 1, "--set", "epochs=2"], "--epochs and --set epochs are the same setting"),
         (["--set", "dpo.beta=2"], "unknown key 'dpo.beta'"),
     ],
 )

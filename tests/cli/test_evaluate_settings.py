@@ -24,7 +24,7 @@ def test_each_evaluation_gets_its_own_words_and_the_shared_ones():
     [
         ("choice", [], "unknown evaluation 'choice'. Did you mean 'choices'"),
         (" , ", [], "--evals names no evaluation"),
-        ("qa", ["choices.options=3"], r"choices.options is a setting of choices; add choices to --evals"),
+        ("qa", ["choices.options=3"], r"choices.options is a setting of choices. Add choices to --evals"),
         ("qa", ["chocies.options=3"], "unknown key 'chocies.options'"),
         ("choices", ["choices.option=3"], "unknown key 'choices.option'. Did you mean 'choices.options'"),
         ("choices", ["choices.options=1"], "options = 1"),

@@ -147,7 +147,7 @@ def test_factual_questions_are_taught_only_when_asked_for_and_retraining_follows
 def test_an_audit_refuses_a_model_that_forgot_something_else(made):
     run("unlearn", made / "target", made, "b3", "--method", "ga", "--forget", "edge:b3")
     words = ["audit", "--data", made / "qa.jsonl", "--forget", "edge:b1", "--output-dir", made / "audit", "--dry-run"]
-    other = "b3 was made without edge:b3, and 3 of the 3 questions of the forget set 'edge:b1'"
+    other = "b3 was made without edge:b3, but not without 3 of the 3 questions of the forget set 'edge:b1'"
     with pytest.raises(InputError, match=other):
         vestige(*words, "--target", made / "target", "--unlearned", made / "b3")
     swapped = ["--target", made / "b3", "--unlearned", made / "target", "--forget", "edge:b3"]

@@ -100,7 +100,7 @@ def test_a_probe_finds_that_a_silent_model_has_holes(tmp_path, few_resamples):
 
 
 def test_what_is_wrong_is_one_sentence(taught, data, tmp_path):
-    with pytest.raises(InputError, match="no evaluation"):
+    with pytest.raises(InputError, match="evals is empty"):
         api.evaluate(taught / "target", **data, evals=())
     for match, kind, given in (
         ("Did you mean 'relearn'", "relern", {}),

@@ -57,7 +57,7 @@ def test_a_trajectory_is_scored_a_checkpoint_kept_and_the_exit_code_says_whether
         assert missed.exception.exit_code == 7
         assert "no checkpoint meets forget_nll<=0" in str(missed.exception)
     assert (tmp_path / "missed/model/model.safetensors").is_file()
-    with pytest.raises(InputError, match="name it: --retrained"):
+    with pytest.raises(InputError, match="Name it with --retrained"):
         vestige("unlearn", target, *words, "--stop-when", "forget<=retrained", "--output-dir", tmp_path / "x")
     assert not (tmp_path / "x").exists()
 

@@ -131,4 +131,4 @@ def test_hostile_text_cannot_act_on_a_terminal():
 def test_a_name_like_none_of_many_is_told_their_number_and_not_a_wall_of_names():
     assert closest("npoo", ["npo", "ga"]) == "Did you mean 'npo'?"
     assert closest("x", ["npo", "ga"]) == "Known: ga, npo"
-    assert closest("x", [f"task_{n}" for n in range(1200)]) == "none of the 1,200 known names is close to it"
+    assert closest("x", [f"task_{n}" for n in range(1200)]) == "None of the 1,200 known names is close to it"

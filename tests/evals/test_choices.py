@@ -283,7 +283,7 @@ def test_items_that_cannot_be_asked_are_kept_with_their_reason_and_not_counted()
     view = View("edge:x", {"forget": [lone.id, ITEMS[0].id, ITEMS[1].id]}, {})
     found = {r.estimate.n for r in ChoicesSettings.summarize(records, scores, view, seed=7) if r.split == "forget"}
     assert found == {2}
-    with pytest.raises(InputError, match="no item of the forget set 'edge:x' could be asked: an item has"):
+    with pytest.raises(InputError, match="no item of the forget set 'edge:x' fits this evaluation: an item has"):
         ChoicesSettings.summarize(records, scores, View("edge:x", {"forget": [lone.id]}, {}), seed=7)
 
 

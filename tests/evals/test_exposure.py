@@ -60,7 +60,7 @@ def test_an_item_without_alternatives_is_recorded_as_such_and_no_item_with_some_
     }
     assert found["score"] == 1
     lone = View("edge:e0", {"forget": [ITEMS[1].id]}, {})
-    with pytest.raises(InputError, match="no item of the forget set 'edge:e0' could be asked: an item has no"):
+    with pytest.raises(InputError, match="no item of the forget set 'edge:e0' fits this evaluation: an item has no"):
         ExposureSettings.summarize(records[1:], scores[1:], lone, seed=0)
 
 

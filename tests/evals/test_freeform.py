@@ -175,7 +175,7 @@ def test_shots_are_retain_items_that_do_not_hold_the_answer():
 
 
 def test_shots_depend_on_the_forget_set_so_there_is_one():
-    with pytest.raises(InputError, match=r"2 were given\. Evaluate for one at a time"):
+    with pytest.raises(InputError, match=r"there are 2\. Evaluate for one at a time"):
         FreeformSettings().build_questions(ITEMS, [VIEW, VIEW])
     assert FreeformSettings(forms=("plain",)).build_questions(ITEMS, [VIEW, VIEW])[FORGET[0]].shots == ()
 

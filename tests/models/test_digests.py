@@ -56,14 +56,14 @@ def test_bookkeeping_is_no_part_of_the_digest_and_neither_is_what_was_asked_befo
 
 def test_a_difference_is_named_by_its_part():
     digest = ModelDigest("w", "c", "g", "t", "f")
-    digest.refuse_other(digest, "the target", "restore it")
-    digest.refuse_other(digest.id, "the target", "restore it")
+    digest.refuse_other(digest, "the target", "Restore it.")
+    digest.refuse_other(digest.id, "the target", "Restore it.")
     other = ModelDigest("w", "c", "g", "u", "h")
     assert other.id != digest.id
-    with pytest.raises(InputError, match=r"differs in the tokeniser, the chat template\. Restore it"):
-        other.refuse_other(digest, "the target", "restore it")
+    with pytest.raises(InputError, match=r"It differs in the tokeniser, the chat template\. Restore it"):
+        other.refuse_other(digest, "the target", "Restore it.")
     with pytest.raises(InputError, match=r"is not the model that it was\. Restore it"):
-        other.refuse_other(digest.id, "the target", "restore it")
+        other.refuse_other(digest.id, "the target", "Restore it.")
 
 
 @pytest.mark.parametrize("part", ["weights", "config", "generation", "tokenizer", "template"])

@@ -95,7 +95,7 @@ def test_a_model_of_an_older_converter_is_not_used_and_made_again(
 
 
 def test_without_a_fetched_model_the_command_to_run_is_named(cache: Path):
-    with pytest.raises(InputError, match="Run `vestige models get smollm2` first"):
+    with pytest.raises(InputError, match="run `vestige models get smollm2` first"):
         smollm2_folder()
 
 

@@ -178,7 +178,9 @@ def test_what_an_attack_left_is_refused_by_name_where_it_is_not_as_it_was(subjec
         assert read_spent(copy)["spent"]
         path = next(copy.path.rglob(name))
         path.write_text(path.read_text().replace("1", "2"))
-        with pytest.raises(InputError, match=rf"{path.name} is gone or was changed after it was written; .*done\.json"):
+        with pytest.raises(
+            InputError, match=rf"{path.name} is gone or was changed after it was written\. .*done\.json"
+        ):
             read_spent(copy)
 
 
@@ -379,7 +381,7 @@ def test_a_subject_whose_weights_have_changed_is_not_attacked(subject):
     digest = dataclasses.replace(subject.made.digest, weights="0" * 64)
     # Where its files are not as this machine last saw them.
     other = dataclasses.replace(subject, made=dataclasses.replace(subject.made, digest=digest, seen=False))
-    with pytest.raises(InputError, match="is not the model that it was; it differs in the weights"):
+    with pytest.raises(InputError, match=r"is not the model that it was\. It differs in the weights"):
         run_attack(other, relearning())
 
 
@@ -410,5 +412,5 @@ def test_weights_that_rotted_under_an_unchanged_inode_are_refused_in_an_audit(mo
     subject = finished_subject(rotted, device="cpu")
     loaded_subject(subject)
     for _ in range(2):
-        with pytest.raises(InputError, match="is not the model that it was; it differs in the weights"):
+        with pytest.raises(InputError, match=r"is not the model that it was\. It differs in the weights"):
             loaded_subject(dataclasses.replace(subject, reread=True))

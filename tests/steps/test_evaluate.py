@@ -225,7 +225,7 @@ def test_what_can_change_a_record_is_another_evaluation(subject, change):
 def test_a_model_that_changed_since_the_folder_was_finished_is_refused(subject, part, named):
     digest = dataclasses.replace(subject.made.digest, **{part: "other"})
     changed = dataclasses.replace(subject, made=dataclasses.replace(subject.made, digest=digest))
-    with pytest.raises(InputError, match=f"is not the model that it was; it differs in {named}"):
+    with pytest.raises(InputError, match=f"is not the model that it was. It differs in {named}"):
         evaluate(changed, REQUEST)
     assert not list(subject.folder.path.glob("evals/*/collected.json"))
 

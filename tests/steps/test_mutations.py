@@ -326,7 +326,7 @@ def test_evidence_of_another_model_is_not_believed_for_its_checksums(place, own,
         del done[key]
     # The seal is theirs too.
     write_finished(copy.done, done)
-    with pytest.raises(InputError, match="is not the model that it was; it differs in the weights"):
+    with pytest.raises(InputError, match=r"is not the model that it was\. It differs in the weights"):
         use(copy)
 
 

@@ -14,7 +14,7 @@ def run() -> None:
 
         started()
     except KeyboardInterrupt:
-        print("vestige: stopped; run the same command to go on from here", file=sys.stderr)
+        print("vestige: stopped. Run the same command to go on from here.", file=sys.stderr)
         sys.exit(130)
 
 

@@ -160,5 +160,5 @@ def run() -> None:
         raise
     except SystemExit as ended:
         if ended.code == 130:  # typer's word for Ctrl-C
-            print("vestige: stopped; run the same command to go on from here", file=sys.stderr)
+            print("vestige: stopped. Run the same command to go on from here.", file=sys.stderr)
         raise

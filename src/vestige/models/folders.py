@@ -77,7 +77,7 @@ class ModelDigest:
             return
         known = {} if isinstance(expected, str) else asdict(expected)
         parts = ", ".join(_NAMES[part] for part, value in known.items() if getattr(self, part) != value)
-        where = f"; it differs in {parts}" if parts else ""
+        where = f". It differs in {parts}" if parts else ""
         raise InputError(f"{role} is not the model that it was{where}. {advice}")
 
 

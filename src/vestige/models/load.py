@@ -137,7 +137,7 @@ class LoadedModel:
     @property
     def advice(self) -> str:
         """What to do where it is not the model that it was."""
-        return "restore its files, or make it again with --fresh"
+        return "Restore its files, or make it again with --fresh."
 
     def provenance(self) -> dict[str, str]:
         """Return its entry in provenance.json."""

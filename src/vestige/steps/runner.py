@@ -121,7 +121,7 @@ def run_tasks(
         try:
             return _run_all(plan, pool, workers, folder if chosen.name == "local" else "")
         except KeyboardInterrupt:
-            raise Interrupted("stopped; run the same command to go on from here") from None
+            raise Interrupted("stopped. Run the same command to go on from here.") from None
         finally:
             pool.stop()
 

@@ -5,6 +5,10 @@
 const EVERY = "every";
 const EDGE_NAMES = new Map(DATA.contracts.map(([id, name]) => [id, `${name} (${id})`]));
 
+function firstChoice(forget) {
+  return withRole(forget, "unlearned")[0] ?? withRole(forget, "retrained")[0];
+}
+
 function items(root) {
   const first = DATA.forgets.find((f) => f.subjects.length);
   if (!first || !DATA.items.rows.length) {
