@@ -89,7 +89,7 @@ def checkpoints(logs: Path, *, laboratories: bool) -> Iterator[Both]:
         today = _judged(subjects, group.name)
         columns = read_logs((*subjects, *lent), forget=group.name, forgiving=True).columns if guessed else ()
         for name in dict.fromkeys(log.name for log in subjects if log.role == "unlearned"):
-            found = {PREDICTED: guessed[name].outcome if name in guessed else "refused"}
+            found: dict[str, str] = {PREDICTED: guessed[name].outcome if name in guessed else "refused"}
             found[TODAY] = today[name].outcome if name in today else "refused"
             found |= attempts(columns, name)
             line = known.get(name)
@@ -250,9 +250,10 @@ def attempts(columns: Sequence[LogColumn], name: str) -> dict[str, str]:
         gap, score = target.part.scores.mean() - level[0], own[0].part.scores.mean()
         # Beyond where target and level are, a score says nothing.
         if gap > 0 and level[0] - gap <= score <= target.part.scores.mean() + gap:
-            bounds[-1] = ((score - level[0] - level[1]) / gap, (score - level[0] + level[1]) / gap)
+            bound = ((score - level[0] - level[1]) / gap, (score - level[0] + level[1]) / gap)
+            bounds[-1] = bound
             if level[1] <= gap * MOST:
-                some.append(bounds[-1])
+                some.append(bound)
     for rule, used in ((EVERY, bounds), (SOME, some)):
         known = [one for one in used if one is not None]
         if not known:
@@ -363,7 +364,7 @@ def demo(run: RunFolder) -> tuple[list[Both], str]:
     levels: dict[str, list[float]] = {"altered answers": [], "retained answers": []}
     for item in ids:
         answer = items[item].answer
-        others = {"altered answers": (answer, *items[item].perturbed)}
+        others: dict[str, Sequence[str]] = {"altered answers": (answer, *items[item].perturbed)}
         others["retained answers"] = retained[items[item].attribute]
         for source, answers in others.items():
             levels[source].append(float(np.mean([rouge(one, answer).rouge1_recall for one in answers])))
@@ -380,9 +381,9 @@ def demo(run: RunFolder) -> tuple[list[Both], str]:
     for name in (*plan.retrained, *plan.unlearned):
         # `retrained` is one of the audited models too, as an example.
         honest = name in plan.retrained or name == "retrained"
-        others = tuple(one for one in plan.retrained if one != name)
+        rest = tuple(one for one in plan.retrained if one != name)
         outcomes = []
-        for controls in (others, ()):
+        for controls in (rest, ()):
             alone = replace(plan, unlearned=(name,), retrained=controls)
             outcomes.append(_expressed(judge(Case(alone, table), resamples=1_000)))
         rules = {TODAY: outcomes[1]}

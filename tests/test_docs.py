@@ -31,7 +31,7 @@ GENERATED |= {"without_controls.md"}
 RESULTS = {"papers.md", "findings.md"}
 MOST_WORDS = 22_000
 """The most words of the manual: every page but generated references and the results of measurements."""
-MOST_RESULT_WORDS = 5_800
+MOST_RESULT_WORDS = 6_500
 """The most words of pages with results that are written by hand."""
 FEWEST_BLOCKS = 4
 """The fewest blocks of code among 1,000 words of the manual."""
