@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 
 from vestige.api import compare
 from vestige.api.comparing import short_names
+from vestige.auditing.compare import ComparedScore, _finding
 from vestige.cli.app import app
 from vestige.core.errors import InputError
 
@@ -100,3 +101,18 @@ def test_the_page_has_each_row_and_each_question_with_all_replies_and_hostile_te
     ended = CliRunner().invoke(app, ["compare", *map(str, paths), "--output", str(tmp_path / "out.html")])
     assert ended.exit_code == 3, ended.output
     assert (tmp_path / "out.html").read_text() == page
+
+
+def test_a_finding_needs_the_test_and_the_interval():
+    values = {
+        "task": "forget",
+        "score": "probability",
+        "first": "a",
+        "model": "b",
+        "mean_first": 0.5,
+        "mean_model": 0.4,
+    }
+    values |= {"difference": -0.1, "p_value": 0.001, "p_holm": 0.001, "n": 100, "n_clusters": 100, "n_missing": 0}
+    found = [ComparedScore(**values, low=-0.2, high=high, needed=9, finding="lower") for high in (-0.01, 0.01)]
+    assert [_finding(row, 0.001) for row in found] == ["lower", "no difference shown"]
+    assert _finding(found[0], 0.06) == "no difference shown"

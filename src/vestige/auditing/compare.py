@@ -328,7 +328,8 @@ def _open_or(value: float, worst_low: float, worst_high: float, n_missing: int) 
 
 
 def _finding(row: ComparedScore, p_holm: float) -> Finding:
-    if p_holm > LEVEL:
+    # The interval allows for rare large differences that no question showed, and the test does not. Both must agree.
+    if p_holm > LEVEL or row.low <= 0 <= row.high:
         return "no difference shown"
     return row.finding
 
