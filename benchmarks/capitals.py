@@ -10,11 +10,12 @@ multiple-choice data that Vestige reads. A training on the kept capitals alone i
 """
 
 import argparse
+import itertools
 import json
 import random
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -37,7 +38,8 @@ SHOWN = {
     "choices.choose/accuracy": "option by letter",
     "freeform.forced_plain/probability": "probability",
 }
-BENCHMARK_ITEMS = 150
+PRECISION: Any = "bfloat16"
+"""Number format of matrix products in training."""
 PAIRED = ("free reply", "option by text", "option by letter")
 """The scores that are 0 or 1, for exact tests."""
 UNLEARNED: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
@@ -102,10 +104,14 @@ def adjacent(source: Path, codes: Collection[str]) -> list[dict[str, Any]]:
 def exact_test(first: Any, second: Any) -> dict[str, float]:
     """McNemar's exact test of paired scores: how many rose and fell from first to second, and p."""
     up, down = int((second > first).sum()), int((second < first).sum())
-    p = 1.0
-    if up + down:
-        p = binomtest(up, up + down).pvalue
-    return {"up": up, "down": down, "p": p}
+    # Without a difference p is 1.
+    return {"up": up, "down": down, "p": binomtest(up, max(1, up + down)).pvalue}
+
+
+def interval(values: Any) -> dict[str, float]:
+    """The ends of a bootstrap's 95 % interval of the mean."""
+    draws = np.random.default_rng(0).integers(len(values), size=(10_000, len(values)))
+    return dict(zip(("low", "high"), np.quantile(values[draws].mean(axis=1), [0.025, 0.975]), strict=True))
 
 
 def scores(results: Any, **columns: Any) -> pd.DataFrame:
@@ -147,14 +153,11 @@ def beyond(gained: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for (attack, metric), group in gained.groupby(["attack", "metric"], sort=False):
         wide = group.pivot(index="item", columns="model", values="gain")
-        for model in wide.columns.drop("base", errors="ignore"):
-            if "base" not in wide:
-                continue
+        # The prefix is searched for some models alone.
+        for model in wide.columns.drop("base"):
             more = (wide[model] - wide["base"]).dropna().to_numpy()
-            draws = np.random.default_rng(0).integers(len(more), size=(10_000, len(more)))
-            low, high = np.quantile(more[draws].mean(axis=1), [0.025, 0.975])
-            row = {"attack": attack, "metric": metric, "model": model, "beyond base": more.mean(), "low": low}
-            rows.append({**row, "high": high, **exact_test(0, more), "questions": len(more)})
+            row = {"attack": attack, "metric": metric, "model": model, "beyond base": more.mean()}
+            rows.append({**row, **interval(more), **exact_test(0, more), "questions": len(more)})
     return pd.DataFrame(rows)
 
 
@@ -164,11 +167,10 @@ def exact_tests(frame: pd.DataFrame) -> pd.DataFrame:
     frame = frame[(frame["split"] == "forget") & (frame["seed"] == 0) & frame["metric"].isin(PAIRED)]
     for metric, group in frame.groupby("metric", sort=False):
         wide = group.pivot(index="item", columns="model", values="value")
-        for place, first in enumerate(wide.columns):
-            for second in wide.columns[place + 1 :]:
-                means = {"of first": wide[first].mean(), "of second": wide[second].mean()}
-                test = exact_test(wide[first], wide[second])
-                rows.append({"metric": metric, "first": first, "second": second, **means, **test})
+        for first, second in itertools.combinations(wide.columns, 2):
+            means = {"of first": wide[first].mean(), "of second": wide[second].mean()}
+            test = exact_test(wide[first], wide[second])
+            rows.append({"metric": metric, "first": first, "second": second, **means, **test})
     tests = pd.DataFrame(rows)
     # Two metrics turn a pair round where both tell it apart after Bonferroni, in opposite directions.
     tests["p times tests"] = np.minimum(1.0, tests["p"] * len(tests))
@@ -181,83 +183,98 @@ def losses(frame: pd.DataFrame) -> pd.DataFrame:
     for name, group in frame.groupby("questions", sort=False):
         wide = group.pivot(index="item", columns="model", values="value")
         for model in wide.columns.drop("base"):
-            lost = wide["base"] - wide[model]
-            draws = np.random.default_rng(0).integers(len(lost), size=(10_000, len(lost)))
-            low, high = np.quantile(lost.to_numpy()[draws].mean(axis=1), [0.025, 0.975])
-            test = exact_test(wide["base"], wide[model])
+            lost = (wide["base"] - wide[model]).to_numpy()
             row = {"questions": name, "model": model, "base": wide["base"].mean(), "after": wide[model].mean()}
-            row |= {"lost": lost.mean(), "low": low, "high": high, "holes": test["down"], "gained": test["up"]}
-            rows.append({**row, "p": test["p"], "asked": len(lost)})
+            # A hole is a fall.
+            row |= {"lost": lost.mean(), **interval(lost), **exact_test(wide["base"], wide[model])}
+            rows.append({**row, "asked": len(lost)})
     return pd.DataFrame(rows)
 
 
-def main() -> None:
-    """Run every step that is missing, and write the tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("source", type=Path)
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--precision", default="bfloat16", choices=("float32", "bfloat16"))
-    parser.add_argument("--seeds", type=int, default=3, help="trainings of each method")
-    parser.add_argument("--prefix-steps", type=int, default=20, help="steps of the prefix search; 0 leaves it out")
-    parser.add_argument("--benchmark", action="append", default=[], help="NAME=FILE of multiple-choice questions")
-    arguments = parser.parse_args()
-    folder: Path = arguments.folder
-    folder.mkdir(parents=True, exist_ok=True)
-    every = capitals(arguments.source)
-    chosen = json.loads((Path(__file__).parent / "results" / "capitals.json").read_text(encoding="utf-8"))
-    by_code = {row["edge"]: row for row in every}
-    known = [by_code[code] for code in chosen["known"]]
-    forget = [by_code[code] for code in chosen["forget"]]
-    never = [row for row in every if row["edge"] not in chosen["known"]]
-    unknown = random.Random(0).sample(never, len(forget))
-    common: dict[str, Any] = {"data": known, "forget": forget, "device": "cpu"}
-    control: dict[str, Any] = {"data": [*unknown, *(r for r in known if r not in forget)], "forget": unknown}
+class Trial(NamedTuple):
+    """The questions, the folder of the steps, and how models are trained."""
+
+    folder: Path
+    near: list[dict[str, Any]]
+    known: list[dict[str, Any]]
+    forget: list[dict[str, Any]]
+    unknown: list[dict[str, Any]]
+
+    @property
+    def common(self) -> dict[str, Any]:
+        """The data of every step about the capitals to forget."""
+        return {"data": self.known, "forget": self.forget, "device": "cpu"}
+
+    @property
+    def kept(self) -> list[dict[str, Any]]:
+        """The questions that no method forgets."""
+        return [row for row in self.known if row not in self.forget]
+
+    def show(self, tables: dict[str, pd.DataFrame]) -> None:
+        """Write the tables of a stage and print them, so that an interruption loses none."""
+        write(tables, self.folder / "tables" / next(iter(tables)))
+        for title, table in tables.items():
+            print(f"\n{title}\n\n{as_markdown(table)}")
+
+
+def unlearned(trial: Trial, seeds: int) -> dict[str, Any]:
+    """Train every method at every seed and ask the models. The base model and those of the first seed by name."""
     models: dict[str, Any] = {"base": MODEL}
+    base = vestige.evaluate(MODEL, evals=EVALS, output_dir=trial.folder / "base", **trial.common)
     asked = []
-    base = vestige.evaluate(MODEL, evals=EVALS, output_dir=folder / "base", **common)
-    for seed in range(arguments.seeds):
+    for seed in range(seeds):
         asked.append(scores(base, model="base", seed=seed))
         for name, (method, settings, training) in UNLEARNED.items():
+            place = name
+            if seed:
+                place = f"{name}, seed {seed}"
             model = vestige.unlearn(
                 MODEL,
                 method=method,
                 method_settings=settings,
                 seed=seed,
-                training=Training(batch_size=4, precision=arguments.precision, **training),
-                output_dir=folder / (f"{name}, seed {seed}" if seed else name),
-                **common,
+                training=Training(batch_size=4, precision=PRECISION, **training),
+                output_dir=trial.folder / place,
+                **trial.common,
             )
-            if not seed:
-                models[name] = model
-            asked.append(scores(vestige.evaluate(model, evals=EVALS, **common), model=name, seed=seed))
-    placebo = Training(
-        batch_size=4, precision=arguments.precision, epochs=11, learning_rate=1e-4, lora_rank=8, weight_decay=0.01
+            models.setdefault(name, model)
+            asked.append(scores(vestige.evaluate(model, evals=EVALS, **trial.common), model=name, seed=seed))
+    shown = pd.concat(asked)
+    shown.to_csv(trial.folder / "scores.csv", index=False)
+    pooled = vestige.pool(shown, by=("model", "split", "metric"))
+    trial.show({"Scores": pooled, "Exact tests between models": exact_tests(shown)})
+    return models
+
+
+def harmless(trial: Trial, models: dict[str, Any], benchmarks: list[str]) -> None:
+    """Ask harmless questions of every model and of the placebo, which learns the kept capitals alone."""
+    training = Training(
+        batch_size=4, precision=PRECISION, epochs=11, learning_rate=1e-4, lora_rank=8, weight_decay=0.01
     )
-    kept = [row for row in known if row not in forget]
-    models["placebo"] = vestige.finetune(
-        MODEL, data=kept, output_dir=folder / "placebo", training=placebo, device="cpu"
+    placebo = vestige.finetune(
+        MODEL, data=trial.kept, output_dir=trial.folder / "placebo", training=training, device="cpu"
     )
-    near = adjacent(arguments.source, chosen["forget"])
-    harmless = []
-    for name, model in models.items():
-        place = folder / "base" if name == "base" else None
-        results = vestige.evaluate(
-            model, data=near, evals={"freeform": EVALS["freeform"]}, output_dir=place, device="cpu"
-        )
-        frame = results.items()
-        frame = frame[frame["metric"] == "freeform.generate_plain/leaked"]
-        harmless.append(frame.assign(model=name, questions="adjacent"))
-        for pair in arguments.benchmark:
-            title, _, path = pair.partition("=")
-            source = SourceSettings(data=path, limit=str(BENCHMARK_ITEMS))
-            results = vestige.evaluate(model, data=source, evals={"choices": {}}, output_dir=place, device="cpu")
-            frame = results.items()
-            frame = frame[frame["metric"] == "choices.option_text_mean/accuracy"]
-            harmless.append(frame.assign(model=name, questions=title))
-    del models["placebo"]
+    asked: list[Any] = [("adjacent", trial.near, {"freeform": EVALS["freeform"]}, "freeform.generate_plain/leaked")]
+    for pair in benchmarks:
+        title, _, path = pair.partition("=")
+        source = SourceSettings(data=path, limit="150")
+        asked.append((title, source, {"choices": {}}, "choices.option_text_mean/accuracy"))
+    found = []
+    for name, model in {**models, "placebo": placebo}.items():
+        place = trial.folder / "base" if name == "base" else None
+        for title, data, evals, metric in asked:
+            frame = vestige.evaluate(model, data=data, evals=evals, output_dir=place, device="cpu").items()
+            found.append(frame[frame["metric"] == metric].assign(model=name, questions=title))
+    trial.show({"Lost harmless knowledge": losses(pd.concat(found))})
+
+
+def relearned(trial: Trial, models: dict[str, Any]) -> list[pd.DataFrame]:
+    """Relearn on some of the forgotten capitals and on the kept ones, and do the same for capitals never named."""
+    # All that a model gains for capitals that it never named, the attack gave it.
+    never = {"data": [*trial.unknown, *trial.kept], "forget": trial.unknown, "device": "cpu"}
     after = []
     for name, model in models.items():
-        for material, items in (("forget_part", 20), ("retain", len(known) - len(forget))):
+        for material, items in (("forget_part", 20), ("retain", len(trial.kept))):
             attack = Relearn(
                 material=material,  # type: ignore[arg-type]
                 items=items,
@@ -265,43 +282,74 @@ def main() -> None:
                 rate=2e-4,
                 rank=16,
                 batch_size=4,
-                precision=arguments.precision,
+                precision=PRECISION,
             )
-            place = folder / f"attacks {name}"
-            result = vestige.attack(model, attack, evals=EVALS, output_dir=place, **common)
-            after.append(attacked(result, model=name, attack_on=material))
-            # The same attack for capitals that the model never named: all that it gains there, the attack gave it.
-            place = folder / f"attacks {name}, unknown capitals"
-            result = vestige.attack(model, attack, evals=EVALS, output_dir=place, device="cpu", **control)
-            after.append(attacked(result, model=name, attack_on=f"{material}, unknown"))
+            for which, data in (("", trial.common), (", unknown capitals", never)):
+                place = trial.folder / f"attacks {name}{which}"
+                result = vestige.attack(model, attack, evals=EVALS, output_dir=place, **data)
+                after.append(attacked(result, model=name, attack_on=f"{material}{which}"))
+    show_gains(trial, after)
+    return after
+
+
+def prefixed(trial: Trial, models: dict[str, Any], steps: int, after: list[pd.DataFrame]) -> None:
+    """Search a prefix for the base model and for NPO-GD, and ask with it cut short."""
+    prefix = find_attack("prefix").build({"items": 7, "tokens": 100, "steps": steps, "candidates": 16})
     spent, lengths = [], []
-    for name in ("base", "NPO-GD 1e-4") if arguments.prefix_steps else ():
-        settings = {"items": 7, "tokens": 100, "steps": arguments.prefix_steps, "candidates": 16}
-        prefix = find_attack("prefix").build(settings)
-        place = folder / f"attacks {name}"
-        result = vestige.attack(models[name], prefix, target=MODEL, evals=EVALS, output_dir=place, **common)
+    for name in ("base", "NPO-GD 1e-4"):
+        result = vestige.attack(
+            models[name],
+            prefix,
+            target=MODEL,
+            evals=EVALS,
+            output_dir=trial.folder / f"attacks {name}",
+            **trial.common,
+        )
         after.append(attacked(result, model=name, attack_on="prefix"))
         bits, cut = by_length(result)
         spent.append({"model": name, **bits})
         lengths.append(cut.assign(model=name))
-    shown = pd.concat(asked)
-    before_after = pd.concat(after).drop(columns="attack").rename(columns={"attack_on": "attack"})
-    before_after.to_csv(folder / "attacked.csv", index=False)
-    shown.to_csv(folder / "scores.csv", index=False)
-    gained = gains(before_after)
+    show_gains(trial, after)
+    trial.show({"Bits of the prefix": pd.DataFrame(spent), "The prefix cut short": pd.concat(lengths)})
+
+
+def show_gains(trial: Trial, after: list[pd.DataFrame]) -> None:
+    """The gains by the attacks so far, and those beyond the base model's."""
+    frame = pd.concat(after).drop(columns="attack").rename(columns={"attack_on": "attack"})
+    frame.to_csv(trial.folder / "attacked.csv", index=False)
+    gained = gains(frame)
     means = gained.groupby(["attack", "model", "metric"], sort=False)[["before", "after", "gain"]].mean().reset_index()
-    tables = {
-        "Scores": vestige.pool(shown, by=("model", "split", "metric")),
-        "Exact tests between models": exact_tests(shown),
-        "Lost harmless knowledge": losses(pd.concat(harmless)),
-        "Gains": means,
-        "Gains beyond the base model": beyond(gained),
-    }
-    if spent:
-        tables |= {"Bits of the prefix": pd.DataFrame(spent), "The prefix cut short": pd.concat(lengths)}
-    write(tables, folder / "tables")
-    for title, table in tables.items():
-        print(f"\n{title}\n\n{as_markdown(table)}")
+    trial.show({"Gains": means, "Gains beyond the base model": beyond(gained)})
+
+
+def main() -> None:
+    """Run every step that is missing. Each stage writes its tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("source", type=Path)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--seeds", type=int, default=3, help="trainings of each method")
+    parser.add_argument("--prefix-steps", type=int, default=20, help="steps of the prefix search; 0 leaves it out")
+    parser.add_argument("--benchmark", action="append", default=[], help="NAME=FILE of multiple-choice questions")
+    words = parser.parse_args()
+    every = capitals(words.source)
+    chosen = json.loads((Path(__file__).parent / "results" / "capitals.json").read_text(encoding="utf-8"))
+    by_code = {row["edge"]: row for row in every}
+    forget = [by_code[code] for code in chosen["forget"]]
+    never = [row for row in every if row["edge"] not in chosen["known"]]
+    trial = Trial(
+        folder=words.folder,
+        near=adjacent(words.source, chosen["forget"]),
+        known=[by_code[code] for code in chosen["known"]],
+        forget=forget,
+        unknown=random.Random(0).sample(never, len(forget)),
+    )
+    models = unlearned(trial, words.seeds)
+    # It changes no score, so it is neither asked more nor attacked.
+    del models["RMU 1e-4"]
+    harmless(trial, models, words.benchmark)
+    after = relearned(trial, models)
+    if words.prefix_steps:
+        prefixed(trial, models, words.prefix_steps, after)
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ EXPERIMENTS = {
 
 
 def find_experiment(name: str) -> "Callable[[Lab], Any]":
-    """The function of that name, or of `file:function` in this package."""
+    """The function of the experiment of that name."""
     if name not in EXPERIMENTS:
         raise InputError(f"There is no experiment {one_line(name)!r}. {closest(name, list(EXPERIMENTS))}")
     module, _, function = EXPERIMENTS[name][0].partition(":")

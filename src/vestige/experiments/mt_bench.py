@@ -57,12 +57,13 @@ def mt_bench(
         rows: list[dict[str, float | str]] = read_json(done)
         return rows
     turns = [_turns(row.values, questions) for row in source_table(questions, split="train", config=None).rows]
+    output_dir.mkdir(parents=True, exist_ok=True)
+    # A judge that cannot be reached is an error before the model is asked.
+    grader = grader_of(judge_spec(judge), output_dir / "replies", device)
     asked = asked_model(requests.model_settings(model, Reading(device, dtype, False, ""))).loaded
     firsts = _replies(asked, [[turn] for turn, _ in turns], answer_tokens)
     talks = [[first, reply, second] for (first, second), reply in zip(turns, firsts, strict=True)]
     seconds = _replies(asked, talks, answer_tokens)
-    output_dir.mkdir(parents=True, exist_ok=True)
-    grader = grader_of(judge_spec(judge), output_dir / "replies", device)
     rows, kept = [], []
     for turn, replies in (("turn 1", firsts), ("turn 2", seconds)):
         said = [talk[0] if turn == "turn 1" else _told(talk) for talk in talks]

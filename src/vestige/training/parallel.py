@@ -117,7 +117,7 @@ def _place() -> tuple[int, int]:
 
 @contextlib.contextmanager
 def _others_alive() -> Iterator[None]:
-    """A communication error means that another process has ended with its own message. It has said why."""
+    """A communication error means that another process has ended with its own message."""
     try:
         yield
     except RuntimeError as error:
