@@ -316,7 +316,6 @@ def prefixed(trial: Trial, models: dict[str, Any], steps: int, after: list[pd.Da
 def show_gains(trial: Trial, after: list[pd.DataFrame]) -> None:
     """The gains by the attacks so far, and those beyond the base model's."""
     frame = pd.concat(after).drop(columns="attack").rename(columns={"attack_on": "attack"})
-    frame.to_csv(trial.folder / "attacked.csv", index=False)
     gained = gains(frame)
     means = gained.groupby(["attack", "model", "metric"], sort=False)[["before", "after", "gain"]].mean().reset_index()
     trial.show({"Gains": means, "Gains beyond the base model": beyond(gained)})

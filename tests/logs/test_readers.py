@@ -256,6 +256,7 @@ def test_a_score_that_is_not_there_is_missing_on_its_question_alone(write, score
         ("a.json", '{"version": 2, "status": "error", "eval": 7, "samples": 7}'),
         ("notes.txt", "text"),
         ("a.eval", "no archive"),
+        ("header.csv", "score\ra,question\n1,b\n"),
     ],
 )
 def test_a_damaged_log_ends_in_a_sentence(tmp_path, name, text):
@@ -264,3 +265,9 @@ def test_a_damaged_log_ends_in_a_sentence(tmp_path, name, text):
     file.write_text(text)
     with pytest.raises(InputError, match=file.name):
         read_log(file)
+
+
+def test_a_prompt_longer_than_the_limit_of_csv_is_read(tmp_path):
+    file = tmp_path / "rows.csv"
+    file.write_text("score,question\n1," + "a" * 200_000 + "\n")
+    assert scores(read_log(file).parts[0]) == (1.0,)

@@ -140,7 +140,7 @@ def _options(pairs: Sequence[str]) -> dict[str, str | float]:
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not equals:
-            raise InputError(f"--option {pair!r} has no value. Write --option KEY=VALUE.")
+            raise InputError(f"{pair!r} has no value. Write KEY=VALUE.")
         options[key] = value
         with contextlib.suppress(ValueError):
             options[key] = float(value)

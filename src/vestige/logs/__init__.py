@@ -5,6 +5,7 @@ Log`. Another package brings one by the entry point group `vestige.logs`, as `mo
 Whose log it is, and which questions are the same, is not theirs (`auditing.logs`).
 """
 
+import csv
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Protocol
@@ -41,6 +42,12 @@ class Reader(Protocol):
         """The contents of the file."""
 
 
+# Replies and prompts can be longer than 131,072 characters, the limit of csv. It is the limit of the process.
+csv.field_size_limit(2**31 - 1)
+_STRANGE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError, csv.Error)
+"""The errors of readers: files of strangers may hold anything in the place of anything."""
+
+
 def reader_of(path: Path) -> str:
     """The name of the reader that takes a file by its content, "" where none does."""
     try:
@@ -50,8 +57,7 @@ def reader_of(path: Path) -> str:
     for name in with_installed("logs", READERS):
         try:
             taken = _reader(name).holds(start)
-        # Files of strangers may hold anything in the place of anything.
-        except (AttributeError, LookupError, TypeError, ValueError):
+        except _STRANGE:
             taken = False
         if taken:
             return name
@@ -80,8 +86,7 @@ def read_log(path: Path, how: How | None = None) -> Log:
         return _reader(name).read(path, how or How())
     except InputError:
         raise
-    # Readers take files of strangers, which may hold anything in the place of anything.
-    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+    except _STRANGE as error:
         why = one_line(f"{type(error).__name__}: {error}", width=200)
         raise InputError(f"{path}: is damaged, or no log that the reader {name} knows ({why})") from error
 
