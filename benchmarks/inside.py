@@ -11,8 +11,6 @@ is not made again.
 """
 
 import argparse
-import sys
-import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -31,14 +29,10 @@ from vestige.attacks.quantize import QuantizeSettings
 from vestige.attacks.relearn import RelearnSettings
 from vestige.auditing.run import suppressed
 from vestige.core.files import read_json
-from vestige.core.seeds import generator
-from vestige.data.corpus import NamedSplits, factual_items
-from vestige.evals import inside
-from vestige.evals.base import View
-from vestige.evals.inside import InsideSettings
+from vestige.data.corpus import NamedSplits
 from vestige.evals.qa import QASettings
 from vestige.experiments.demo import Demo, DemoSettings
-from vestige.models.load import ModelSettings, load
+from vestige.models.load import ModelSettings
 from vestige.steps.attack import attack_evaluations, run_attack
 from vestige.steps.controls import suppress
 from vestige.steps.evaluate import evaluate_together, finished_subject, requests_of
@@ -46,7 +40,6 @@ from vestige.steps.runner import run_tasks
 from vestige.steps.unlearn import unlearn, unlearn_request, unlearn_spec
 from vestige.training.settings import UnlearningSettings
 
-HELD_OUT = 25
 _RELEARN = partial(RelearnSettings, items=30, epochs=1, rank=0)
 ATTACKS: dict[str, AttackSettings] = {
     "relearn, retained": _RELEARN(material="retain"),
@@ -70,16 +63,15 @@ AFTER = {
 
 
 def main() -> None:
-    """Read one model, or attack those of the demo."""
-    if sys.argv[1:2] != ["attacks"]:
-        return read_blocks(sys.argv[1])
+    """Attack the models of the demo and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("part", choices=["attacks"])
     parser.add_argument("--runs", type=Path, default=Path("runs/attacks"))
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--controls", type=int, default=5, help="Models that never knew, for each seed.")
     parser.add_argument("--only", nargs="+", default=list(ATTACKS), choices=list(ATTACKS))
     parser.add_argument("--after", nargs="+", default=["rmu"], choices=list(AFTER), help="Methods to attack after.")
-    words = parser.parse_args(sys.argv[2:])
+    words = parser.parse_args()
     gains: dict[tuple[str, str], list[tuple[float, float, float]]] = {}
     for seed in words.seeds:
         for role, attack, measured in attacked(
@@ -142,31 +134,6 @@ def unlearned(run: RunFolder, splits: NamedSplits, seed: int, method: str) -> Su
     folder = run.cell(request.name, unlearn_spec(request).id)
     unlearn(folder, request)
     return folder
-
-
-def read_blocks(model: str) -> None:
-    """Read one model and print what its blocks tell."""
-    items = factual_items()
-    order = generator(0, "inside").permutation(len(items)).tolist()
-    forget, retain = ([items[n].id for n in part] for part in (order[:HELD_OUT], order[HELD_OUT:]))
-    settings = InsideSettings(options=4, fit_items=len(retain))
-    questions = list(
-        settings.build_questions(items, [View("held out", {"forget": forget, "retain": retain}, {})]).values()
-    )
-    loaded = load(ModelSettings(model=model))
-    begun = time.process_time()
-    records = [r for r in settings.collect(loaded, questions) if "unasked" not in r]
-    print(f"{len(records)} questions, {time.process_time() - begun:.0f} CPU-s")
-    for name in ("lens", "probe", "shuffled"):
-        by_fit = {
-            fit: [InsideSettings.score(r)[f"{name}/beaten"] for r in records if r["fit"] == fit]
-            for fit in (False, True)
-        }
-        print(f"{name}: {np.mean(by_fit[False]):.3f} of {HELD_OUT} held out, {np.mean(by_fit[True]):.3f} of the others")
-    for name in ("lens", "probe"):
-        blocks = range(len(records[0][name]))
-        shares = [np.mean([inside.beaten(r[name][block], r["answer"]) for r in records]) for block in blocks]
-        print(f"{name} by block: {' '.join(f'{share:.2f}' for share in shares)}")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """How near two trainings lie to each other in public logs, and whether copies lie nearer (`metrics.trainings`).
 
-`python -m benchmarks.one_training FOLDER` prints the tables of docs/verdicts.md. FOLDER holds the repositories of
-`public_logs.SOURCES` (without muse) and of `MORE`, each in a folder of its name. One processor needs three minutes.
+`python -m benchmarks.one_training FOLDER` prints the tables of docs/findings/planted.md. FOLDER holds the repositories
+of `public_logs.SOURCES` (without muse) and of `MORE`, each in a folder of its name. One processor needs three minutes.
 """
 
 import argparse

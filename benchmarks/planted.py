@@ -1,10 +1,10 @@
 """How often the judge of an audit tells the truth: counted over audits of planted subjects, without models.
 
-`python -m benchmarks.planted --file COUNTS` makes the tables of docs/verdicts.md. Every verdict is that of
+`python -m benchmarks.planted --file COUNTS` makes the tables of docs/findings/planted.md. Every verdict is that of
 `audit.judge`; `planted_cases` draws the scores and says what is true, `planted_exams` has the audits. A verdict errs
 where it says `holds` of what is false (an effect of the wide margin or more) or `fails` of what is true (one of the
 narrow margin or less); of what lies between neither is wrong. Where nothing that was asked speaks of a claim, either is
-an error. The bars: at most 5 % errors in every cell of the grid, and the stated powers.
+an error. The bars: at most 5 % errors, and the stated powers.
 
 A full count takes hours of one processor. So counts are appended to a file, a line a batch, and add up: the same
 command goes on where it was, `--minutes` stops it, `--table` prints what there is. `--audits 20 --only NAME` is quick.
@@ -25,7 +25,7 @@ import numpy as np
 
 from benchmarks import planted_exams
 from benchmarks.planted_cases import FORMATS, HITS, QUANTIZE, RELEARN, Attack, Exam, Planted, draw_case
-from benchmarks.planted_exams import ALL_FIVE, checks, exams, grid, powers
+from benchmarks.planted_exams import ALL_FIVE, checks, exams, powers
 from vestige.artifacts.audits import REQUIRED
 from vestige.artifacts.scores import Source
 from vestige.auditing.forecast import CountedAttack, Noises, joint, wanted_by_claim
@@ -127,7 +127,6 @@ def parts(only: Sequence[str]) -> list[tuple[str, Exam]]:
     """Every audit with its part, or those whose part or name contains one of `only`."""
     found = [("power", bar.exam) for bar in powers()]
     found += [("exams", exam) for exam in exams(100, 5, Thresholds())]
-    found += [("grid", exam) for exam in (*grid("these"), *grid("these", attacked=True), *grid("such"))]
     return [(part, e) for part, e in found if not only or any(word in f"{part}: {e.name}" for word in only)]
 
 
@@ -162,17 +161,6 @@ def share(hits: int, n: int) -> str:
     """As in `0.03 [0.02, 0.05]`, by Wilson's interval."""
     low, high, _ = wilson(hits, n)
     return f"{hits / n:.3f} [{low:.3f}, {high:.3f}]"
-
-
-def grid_table(rows: Sequence[Row]) -> str:
-    """Markdown: by cell the worst of all claims of each error."""
-    lines = ["| cell | audits | false holds | false fails |", "| --- " * 4 + "|"]
-    for name in dict.fromkeys(row.exam for row in rows):
-        mine = [row for row in rows if row.exam == name]
-        wrong = {kind: max((r for r in mine if r.true == kind), key=lambda r: r.wrong) for kind in ("false", "true")}
-        ends = " | ".join(_marked(wrong[kind]) for kind in ("false", "true"))
-        lines.append(f"| {name.removeprefix('grid, ')} | {mine[0].audits} | {ends} |")
-    return "\n".join(lines)
 
 
 def _marked(row: Row) -> str:
@@ -252,19 +240,6 @@ def exam_table(rows: Sequence[Row]) -> str:
     return "\n".join(lines)
 
 
-def trained(audits: int, file: Path | None, until: float) -> list[Row]:
-    """The counts of audits of trained models; they take torch, which the rest does without."""
-    from benchmarks import planted_trained
-
-    rows, work = read(file), Path(f"{file or 'runs/planted'}.models")
-    done = max((row.first + row.audits for row in rows), default=0)
-    for seed, seen in planted_trained.sat(done, audits, work, until):
-        new = counted("trained models", planted_trained.truth(), [seen], seed)
-        append(file, new)
-        rows += new
-    return added(rows)
-
-
 class Cost(NamedTuple):
     """What one audit took to be judged: processor seconds, and the most memory (MB) before and after."""
 
@@ -311,19 +286,15 @@ def main() -> None:
     parser.add_argument("--file", type=Path, help="counts are appended here and add up")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="stop after so many")
     parser.add_argument("--table", action="store_true", help="count nothing, print the tables of the file")
-    parser.add_argument("--trained", action="store_true", help="audit models that are trained to know what is planted")
     parser.add_argument("--cost", type=int, metavar="FACTS", help="judge one large audit and print what that takes")
     words = parser.parse_args()
     if words.cost is not None:
         print(json.dumps(cost(words.cost)._asdict()))
         return
     chosen, until = parts(words.only), time.monotonic() + 60 * words.minutes
-    if words.trained:
-        print(exam_table(trained(words.audits, words.file, 0.0 if words.table else until)))
-        return
     new = [] if words.table else list(count(chosen, words.audits, words.file, until))
     rows = added(read(words.file)) if words.file is not None else added(new)
-    for part, table in (("power", power_table), ("exams", exam_table), ("grid", grid_table)):
+    for part, table in (("power", power_table), ("exams", exam_table)):
         names = {exam.name for own, exam in chosen if own == part}
         if mine := [row for row in rows if row.exam in names]:
             print(f"{table(mine)}\n")

@@ -1,7 +1,7 @@
 """How often the bounds of the scope `these` hold, and how often they decide: counted over audits that are only drawn.
 
-`python -m benchmarks.planted_bounds` prints the tables of docs/verdicts.md (`--json`: one object a cell). The variance
-is that of `metrics.intervals`, of thousands of audits at once. What scores are drawn from:
+`python -m benchmarks.planted_bounds` prints the tables of docs/findings/planted.md (`--json`: one object a cell).
+The variance is that of `metrics.intervals`, of thousands of audits at once. What scores are drawn from:
 
 - A model that never knew cannot guess a fact, or guesses it with p from beta(3, 3); `guessable` is the share of these.
   A seed shifts the log-odds of all by `shift` and those of a contract (twenty facts) by `contract` more (standard

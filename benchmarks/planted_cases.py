@@ -6,16 +6,14 @@ Axes: N items of a split. Levels are shares, `_bits` are bits an answer. What is
   fact, the others are drawn anew. Each repetition draws which of them a model that never knew can
   guess, how well, how long the answers are, and the target's competence: the share of 0.8 to 1 of them that it knows.
 - A training that never knew answers a question with its chance of being guessed; its seed shifts the log-odds of all
-  of them by `World.shift` (those of a contract by `contract` more) and the bits in proportion, 0.88 where the shift is
-  0.13 (standard deviations of the tiny model's five `retrained`, docs/verdicts.md); question by question the bits
-  spread by 5.2 more. The target is such a training that also knows.
+  of them by `SHIFT` and the bits by `SHIFT_BITS` (standard deviations of the tiny model's five `retrained`); question
+  by question the bits spread by 5.2 more. The target is such a training that also knows.
 - Of options it gives the right one a probability, and picks it where that is more than half: about 0.7 where the target
   knows the fact, else with log-odds that differ between facts and, from training to training, by fact. Of 100 facts of
   the demo with six options (four seeds of five controls each) they have the mean -2.85 and spread by 2.24 and 0.94.
 - A subject with the leak L in a format knows that share of what the target knows: exactly, where the verdict is about
   these facts; else each question with the probability of its edge, beta distributed about L with correlation 0.1. What
-  it does not know it answers as one more training that never knew. So its true leakage is L. One that is `lifted` by L
-  knows no fact whole: every score is L of the way from its guess to the target's, bits are L higher.
+  it does not know it answers as one more training that never knew. So its true leakage is L.
 - An attack teaches every model each question with the probability `injects`, the same questions in all of them where
   it shows them; what it brings back is drawn like a leak. Otherwise a model answers as before: three replies in ten
   are drawn again, bits move by 2 a question and 0.2 in all (assumed).
@@ -32,7 +30,6 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.special import expit, ndtri
 
-from benchmarks.planted_bounds import World
 from vestige.artifacts.audits import AuditPlan, Carried, Claim, PlannedAttack, SoundnessLine
 from vestige.artifacts.scores import Source, column
 from vestige.auditing.gather import own_table
@@ -77,8 +74,7 @@ class Planted:
     """A subject of known truth.
 
     `leak` is its true leakage by format; formats that are not named are at 0. `back` is the same, in all formats, after
-    the attack on the retain set. `lift` and `lift_after` raise all graded scores of a format, or "bits", as it is and
-    after that attack. `avoid` is the share of replies that decline or miss on purpose, `avoid_bits` by how
+    the attack on the retain set. `avoid` is the share of replies that decline or miss on purpose, `avoid_bits` by how
     much less likely answers are than for a model that never knew, both undone by that attack where `repaired`. One that
     `hides` states just that share of the facts and declines the rest. `harm`
     is lost of retain, independent and factual sets, in shares; `auc` is what membership tells beyond `retrained`.
@@ -89,9 +85,7 @@ class Planted:
     name: str
     true: Mapping[Claim, bool | None]
     leak: Mapping[str, float] = field(default_factory=dict)
-    lift: Mapping[str, float] = field(default_factory=dict)
     back: float = 0.0
-    lift_after: Mapping[str, float] = field(default_factory=dict)
     avoid: Mapping[str, float] = field(default_factory=dict)
     avoid_bits: float = 0.0
     repaired: bool = False
@@ -123,9 +117,8 @@ QUANTIZE = Attack("quantize 4 bits", "quantize", "nothing")
 class Exam:
     """One audit to be drawn: who is audited, how attacked, on how much, and what is broken about it.
 
-    In the formats `given_away` a model that never knew answers nine questions in ten. Without a `world` up to three
-    facts in ten can be guessed. `formats` are asked beside the model's own words and forced answers. Without
-    `contracts` nothing says which fact is of which contract.
+    In the formats `given_away` a model that never knew answers nine questions in ten. Up to three facts in ten can be
+    guessed. `formats` are asked beside the model's own words and forced answers.
     """
 
     name: str
@@ -136,12 +129,10 @@ class Exam:
     n_controls: int = 3
     given_away: frozenset[str] = frozenset()
     wordings: int = 1
-    world: World | None = None
     formats: tuple[str, ...] = tuple(HITS)
     membership: tuple[str, ...] = MEMBERSHIP
     kept: bool = True
     options: tuple[float, float] = PREFERS
-    contracts: bool = True
 
 
 class Split(NamedTuple):
@@ -149,8 +140,8 @@ class Split(NamedTuple):
 
     `p` is by hit format the chance of a hit, of options the usual probability of the right one, which moves by
     `anew` from training to training; `words` and `q` are the length of answers and the chance of each word,
-    `base_bits` and `tokens` what an answer costs it; `known` are the questions that the target knows. A seed moves
-    log-odds by `shift`, those of an edge by `contract` more. `exact` says that a leak is that share of them exactly.
+    `base_bits` and `tokens` are the cost of an answer; `known` are the questions that the target knows. With `exact`
+    a leak is that share of them exactly.
     """
 
     ids: tuple[str, ...]
@@ -161,8 +152,6 @@ class Split(NamedTuple):
     base_bits: Values
     tokens: Int[np.ndarray, " N"]
     known: Mask
-    shift: float
-    contract: float
     exact: bool
     anew: float
     wordings: int = 1
@@ -210,8 +199,7 @@ class Mind(NamedTuple):
 
 def draw_case(exam: Exam, repetition: int) -> Case:
     """The exam's audit in one repetition; it depends on the two alone."""
-    world = () if exam.world is None else (exam.world.name, exam.wordings)
-    rng = generator(repetition, "planted audit", exam.name, exam.n_items, exam.n_controls, *world)
+    rng = generator(repetition, "planted audit", exam.name, exam.n_items, exam.n_controls)
     splits = _splits(exam, rng)
     forget = splits["forget"]
     minds = _minds(exam, forget, rng)
@@ -254,7 +242,7 @@ def _minds(exam: Exam, forget: Split, rng: Rng) -> dict[str, Mind]:
     for planted in exam.subjects:
         level = forget.of_facts(rng.random(len(forget.ids)))
         known = {f: drawn(forget, leak, level, rng) for f, leak in planted.leak.items() if leak > 0}
-        plain = lifted(knowing(ignorant(forget, rng), forget, known, rng), target, planted.lift)
+        plain = knowing(ignorant(forget, rng), forget, known, rng)
         if planted.hides:
             found[planted.name] = _hiding(forget, planted, rng)
             continue
@@ -289,11 +277,9 @@ def drawn(split: Split, share: float, level: Values, rng: Rng) -> Mask:
 
 
 def ignorant(split: Split, rng: Rng) -> Model:
-    """One training that never knew: its seed moves all its answers together, and those of a contract."""
+    """One training that never knew: its seed moves all its answers together."""
     n = len(split.ids)
-    moved = np.full(n, split.shift * rng.normal())
-    if split.contract and split.edges is not None:
-        moved += (split.contract * rng.normal(size=split.edges.max() + 1))[split.edges]
+    moved = np.full(n, SHIFT * rng.normal())
 
     def hit(form: str, p: Values) -> Values:
         if form in CHANCE:
@@ -312,23 +298,6 @@ def shifted(p: Values, moved: Values) -> Values:
     """Chances after their log-odds have moved."""
     odds = p / np.maximum(1 - p, 1e-12) * np.exp(moved)
     found: Values = odds / (1 + odds)
-    return found
-
-
-def lifted(model: Model, target: Model, lift: Mapping[str, float]) -> Model:
-    """The model with every graded score so much of the way to the target's, and bits higher by just as many."""
-    rouge = model.rouge + lift.get("generate", 0.0) * (target.rouge - model.rouge)
-    probability = model.probability + lift.get("forced", 0.0) * (target.probability - model.probability)
-    return Model(model.hits, rouge, _raised(model.bits, lift.get("bits", 0.0)), probability)
-
-
-def _raised(bits: Values, by: float) -> Values:
-    """Bits with a mean that is higher by so many; an answer has no more than it lacks."""
-    found, left = bits, by
-    while left > 1e-9:
-        room = found < -1e-6
-        found = np.where(room, np.minimum(found + left * len(bits) / room.sum(), -1e-6), found)
-        left = by - float((found - bits).mean())
     return found
 
 
@@ -420,8 +389,6 @@ def _attack(attack: Attack, forget: Split, minds: Mapping[str, Mind], values: Ta
             gained = (level < injects * part) | (back & (when < part))
             known = {f: gained | mind.known[f] if f in mind.known else gained for f in FORMATS}
             after = knowing(moved, forget, known, rng)
-            if attack.brings_back and mind.planted.lift_after:
-                after = lifted(after, minds["target"].model, mind.planted.lift_after)
             values[Source(name, attack.name, point)] = rows(forget, after)
 
 
@@ -469,10 +436,9 @@ def _texts(scores: int, n: int, rng: Rng) -> Float[np.ndarray, "S N"]:
 
 def _splits(exam: Exam, rng: Rng) -> dict[str, Split]:
     guessable, competence = rng.uniform(0.0, 0.3), rng.uniform(0.8, 1.0)
-    world = exam.world or World("", guessable, SHIFT)
     sizes = {"forget": exam.n_items, **(KEPT if exam.kept else {})}
     sizes |= {"holdout": exam.n_items} if exam.membership else {}
-    found = {name: _split(name, n, (exam, world, competence), rng) for name, n in sizes.items()}
+    found = {name: _split(name, n, (exam, guessable, competence), rng) for name, n in sizes.items()}
     return found if exam.wordings == 1 else {**found, "forget": _worded(found["forget"], exam.wordings)}
 
 
@@ -495,10 +461,10 @@ def _worded(split: Split, k: int) -> Split:
     )
 
 
-def _split(name: str, n: int, how: tuple[Exam, World, float], rng: Rng) -> Split:
-    exam, world, competence = how
+def _split(name: str, n: int, how: tuple[Exam, float, float], rng: Rng) -> Split:
+    exam, guessable, competence = how
     away = exam.given_away
-    out_of_reach = rng.random(n) >= world.guessable
+    out_of_reach = rng.random(n) >= guessable
     p = {
         **{form: expit(OPTION_LEVEL + exam.options[0] * rng.normal(size=n)) for form in CHANCE},
         "paraphrase": np.where(out_of_reach, 0.0, rng.beta(3, 3, n)),
@@ -515,8 +481,6 @@ def _split(name: str, n: int, how: tuple[Exam, World, float], rng: Rng) -> Split
         base_bits=base,
         tokens=rng.integers(3, 13, n),
         known=rng.random(n) < competence,
-        shift=world.shift,
-        contract=world.contract,
         exact=exam.thresholds.scope == "these",
         anew=exam.options[1],
     )
@@ -539,7 +503,7 @@ def _case(exam: Exam, splits: Mapping[str, Split], values: Table, repetition: in
         edges={
             i: f"{name} edge {e}"
             for name, split in splits.items()
-            if split.edges is not None and exam.contracts
+            if split.edges is not None
             for i, e in zip(split.ids, split.edges.tolist(), strict=True)
         },
         scopes=dict.fromkeys(forget.ids, "free"),

@@ -1,8 +1,5 @@
-"""The audits that `benchmarks.planted` counts: the grid of errors, whole audits of stated power, and exams.
+"""The audits that `benchmarks.planted` counts: whole audits of stated power, and exams.
 
-- `grid`: subjects whose truth is at a margin, in every cell, judged as they are or after an attack. At the narrow
-  margin they know a little of every fact, since a fact that is known whole fails a claim by itself. In the scope `such`
-  they know a fifth of the facts at the wide margin, each time of other facts.
 - `power`: what is to be decided, and in which share of audits (`Bar`).
 - `exams`: answers that an attack carries in, repaired answers, formats that give away, orders that turn.
 """
@@ -10,14 +7,12 @@
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
-from benchmarks.planted_bounds import WORLDS
 from benchmarks.planted_cases import COINS, FORMATS, PREFERS, QUANTIZE, RELEARN, Attack, Exam, Planted
 from vestige.artifacts.audits import REQUIRED, AuditOutcome, Claim
 from vestige.metrics.verdicts import Thresholds
 
-Scope = Literal["these", "such"]
 Truth = dict[Claim, bool | None]
 ALL: Truth = dict.fromkeys(REQUIRED, True)
 ALL_FIVE = "all five"
@@ -32,26 +27,6 @@ CEILING = Attack(
 """Relearning on the forget items themselves, from which unlearned models learn faster than `retrained` does."""
 GIVEN_AWAY = Attack("relearn retain n=50", "relearn", "retain", points=3, injects=0.4, brings_back=True)
 NULLS = tuple(Attack(f"null {n}", "quantize", "nothing") for n in range(1, 6))
-
-GRID: dict[Scope, tuple[str, ...]] = {
-    "these": (
-        "steady",
-        "nothing to guess",
-        "half to guess",
-        "unsteady, half to guess, 3 wordings",
-        "very unsteady, half to guess, 5 wordings",
-        "by contract, half to guess, 3 wordings",
-    ),
-    "such": ("steady", "half to guess", "by contract"),
-}
-"""Worlds of `planted_bounds`, by scope."""
-ATTACKED = ("steady", "half to guess", "unsteady, half to guess, 3 wordings")
-SIZES: dict[Scope, tuple[tuple[int, tuple[int, ...]], ...]] = {
-    "these": ((40, (1, 3, 5, 10)), (8, (1, 3, 5, 10)), (400, (3, 10))),
-    "such": ((40, (3, 5)), (8, (3, 5)), (400, (5,))),
-}
-"""Facts, each with its numbers of controls; more facts and controls cost more than they tell."""
-ATTACKED_SIZES = ((40, (3, 5)), (8, (3, 5)))
 
 
 class Check(NamedTuple):
@@ -74,54 +49,6 @@ class Bar(NamedTuple):
     share: float | None
     beside: str = ""
     planned: bool = True
-
-
-def at_margins(thresholds: Thresholds, *, attacked: bool) -> tuple[Planted, ...]:
-    """Subjects at the narrow margin, in shares and bits, and at the wide one in either, as they are or attacked."""
-    what: tuple[Claim, ...] = ("not recoverable",) if attacked else ("not expressed", "indistinguishable")
-    true: Truth = dict.fromkeys(what, True)
-    false: Truth = dict.fromkeys(what, False)
-    # An excess in shares is smaller than leakage, whose unit is the gap to the target.
-    shares: Truth = {what[0]: False}
-    narrow = {"generate": thresholds.delta, "bits": thresholds.delta_bits}
-    wide, bits = {"generate": thresholds.delta_wide}, {"bits": thresholds.delta_wide_bits}
-    if attacked:
-        return (
-            Planted("narrow margin", true, lift_after=narrow),
-            Planted("wide margin", shares, lift_after=wide),
-            Planted("wide margin in bits", false, lift_after=bits),
-        )
-    these = thresholds.scope == "these"
-    return (
-        Planted("narrow margin", true, lift=narrow),
-        Planted("wide margin", shares, lift=wide if these else {}, leak={} if these else wide),
-        Planted("wide margin in bits", false, lift=bits),
-    )
-
-
-def grid(scope: Scope, *, attacked: bool = False) -> Iterator[Exam]:
-    """The cells of one scope."""
-    thresholds = Thresholds(scope=scope)
-    kind = "attacked" if attacked else "asked"
-    for n, controls in ATTACKED_SIZES if attacked else SIZES[scope]:
-        for name in ATTACKED if attacked else GRID[scope]:
-            world = next(w for w in WORLDS if w.name == name)
-            for m in controls:
-                yield Exam(
-                    f"grid, {scope}, {kind}, {name}, {n} facts, {m} controls",
-                    at_margins(thresholds, attacked=attacked),
-                    thresholds,
-                    attacks=(replace(RELEARN, points=1),) if attacked else (),
-                    n_items=n,
-                    n_controls=m,
-                    wordings=world.wordings,
-                    world=world,
-                    formats=("paraphrase",),
-                    membership=() if attacked else ("loss",),
-                    kept=False,
-                    # A verdict for each contract, too, where there are few: they are the dearest part of a judgement.
-                    contracts=scope == "such" or (world.contract > 0 and n < 100),
-                )
 
 
 def powers() -> Iterator[Bar]:

@@ -1,8 +1,6 @@
-"""How often whole audits accuse who never knew, or pass who knows, where luck is shared: counted, without models.
+"""Worlds in which luck is shared, drawn without models: whom a judge may accuse wrongly, and whom it may pass wrongly.
 
-`python -m benchmarks.planted_worlds --audits 200` prints the tables of docs/verdicts.md; `--only NAME` some worlds,
-`--controls 3 5 10`. Every verdict is that of `auditing.judge` on "not expressed", at the default margins. What scores
-are drawn from, apart from `planted_cases` and simpler:
+`benchmarks.without_controls` and tests judge audits of these worlds. Scores are drawn apart from `planted_cases`:
 
 - 100 facts, each asked in the model's own words, in other words, by forced answers and by options. One fact in five can
   be guessed, with p from beta(3, 3); answers have -22 bits (gamma, 2 x 11) with 5.2 of noise by training and fact, and
@@ -15,9 +13,7 @@ are drawn from, apart from `planted_cases` and simpler:
 - `leaks`: the subject knows what the world's name says, so that every "holds" is wrong.
 """
 
-import argparse
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import NamedTuple
@@ -30,9 +26,7 @@ from vestige.artifacts.audits import AuditPlan, SoundnessLine
 from vestige.artifacts.scores import Source
 from vestige.auditing.gather import own_table
 from vestige.auditing.ground import Case
-from vestige.auditing.judge import judge
 from vestige.auditing.settings import AuditSettings
-from vestige.metrics.intervals import wilson
 
 N = 100
 BITS, OPTION = "forced/answer_bits", "option_text_mean/probability"
@@ -112,11 +106,10 @@ class Audit(NamedTuple):
 
 
 class World(NamedTuple):
-    """A world by its name, and how an audit with so many controls is drawn; None of the number: all."""
+    """A world by its name, and how an audit with so many controls is drawn."""
 
     name: str
     draw: Callable[[Rng, int], Audit]
-    controls: tuple[int, ...] = (3, 5, 10)
 
 
 Chances = Callable[[Rng, int], Float[np.ndarray, " K"]]
@@ -266,16 +259,16 @@ NEVER = (
     World("bits of contracts of 10 shift by 6", shifted(10, 6.0)),
 )
 LEAKS = (
-    World("0.2 known by options, the others avoided", masked(0.2), (3, 5)),
-    World("0.25 known by options, the others avoided", masked(0.25), (3, 5)),
-    World("5 of 100 facts, the rest refused", refusing(5), (2, 3, 5, 10)),
-    World("8 of 100 facts, the rest refused", refusing(8), (2, 3, 5)),
-    World("2 of 100 facts, the rest refused", refusing(2), (3, 5, 10)),
+    World("0.2 known by options, the others avoided", masked(0.2)),
+    World("0.25 known by options, the others avoided", masked(0.25)),
+    World("5 of 100 facts, the rest refused", refusing(5)),
+    World("8 of 100 facts, the rest refused", refusing(8)),
+    World("2 of 100 facts, the rest refused", refusing(2)),
     World("1 of 100 facts, in every format", beside(1)),
     World("1 of 100 facts, controls all alike", tied),
-    World("0.6 of one of 20 contracts of 5, by options", one_contract(20, 5, 0.6), (3, 5)),
-    World("0.6 of one of 10 contracts of 10, by options", one_contract(10, 10, 0.6), (3, 5)),
-    World("one of 10 contracts of 4, by options", one_contract(10, 4, 1.0), (3, 5)),
+    World("0.6 of one of 20 contracts of 5, by options", one_contract(20, 5, 0.6)),
+    World("0.6 of one of 10 contracts of 10, by options", one_contract(10, 10, 0.6)),
+    World("one of 10 contracts of 4, by options", one_contract(10, 4, 1.0)),
 )
 
 
@@ -307,48 +300,3 @@ def case(audit: Audit) -> Case:
         for name, one in named.items()
     }
     return Case(replace(plan, soundness=(SOUND,)), own_table(plan, values))
-
-
-def counted(world: World, m: int, audits: int) -> Counter[str]:
-    """The outcomes of so many audits; what is drawn depends on the world, the controls and the audit's number."""
-    found: Counter[str] = Counter()
-    for number in range(audits):
-        rng = np.random.default_rng([number, m, *world.name.encode()])
-        (line,) = (v for v in judge(case(world.draw(rng, m)), resamples=1_000).verdicts if v.claim == "not expressed")
-        found[line.outcome] += 1
-    return found
-
-
-def rows(worlds: Sequence[World], wrong: str, controls: Sequence[int], audits: int) -> Iterator[str]:
-    """Markdown, a row a world: the share of wrong verdicts with Wilson's interval, and of the other, by controls."""
-    other = {"fails": "holds", "holds": "fails"}[wrong]
-    yield "| world | " + " | ".join(f"{wrong}, {m} controls | {other}" for m in controls) + " |"
-    yield "| --- " * (1 + 2 * len(controls)) + "|"
-    for world in worlds:
-        cells = []
-        for m in controls:
-            if m not in world.controls:
-                cells.append(" | ")
-                continue
-            found = counted(world, m, audits)
-            low, high, _ = wilson(found[wrong], audits)
-            cells.append(f"{found[wrong] / audits:.3f} [{low:.2f}, {high:.2f}] | {found[other] / audits:.2f}")
-        yield f"| {world.name} | {' | '.join(cells)} |"
-
-
-def main() -> None:
-    """Count and print, a row at a time."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--audits", type=int, default=200, help="audits a cell")
-    parser.add_argument("--controls", type=int, nargs="+", default=[3, 5, 10])
-    parser.add_argument("--only", nargs="+", default=[""], help="worlds whose name contains one of these")
-    words = parser.parse_args()
-    for worlds, wrong in ((NEVER, "fails"), (LEAKS, "holds")):
-        chosen = [world for world in worlds if any(part in world.name for part in words.only)]
-        for row in rows(chosen, wrong, words.controls, words.audits) if chosen else ():
-            print(row, flush=True)
-        print()
-
-
-if __name__ == "__main__":
-    main()

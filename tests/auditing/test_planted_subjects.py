@@ -66,35 +66,23 @@ def test_planted_leaks_are_as_large_as_stated():
             assert found == pytest.approx(level, abs=0.06), (key, subject, where)
 
 
-def test_of_these_facts_a_planted_leak_is_exact_and_a_lift_knows_no_fact_whole():
+def test_of_these_facts_a_planted_leak_is_exact():
     known = Planted("knows", {}, leak={"generate": 0.3})
-    lifted = Planted("lifted", {}, lift={"generate": 0.2, "bits": 6.0})
-    case = draw_case(Exam("exact", (known, lifted), DEFAULT, n_items=40), 0)
-    facts, bits = case.plan.splits["forget"], "forced/answer_bits"
+    case = draw_case(Exam("exact", (known,), DEFAULT, n_items=40), 0)
+    facts = case.plan.splits["forget"]
 
-    def scores(who, key=KEYS[0]):
-        return case.scores.of(Source(who), key, facts)
+    def scores(who):
+        return case.scores.of(Source(who), KEYS[0], facts)
 
     # What the subject knows and a guess would not have given: 30 % of what the target knows, to the fact.
     whole = np.isclose(scores("knows"), 1) & np.isclose(scores("target"), 1)
     guessed = np.mean([np.isclose(scores(r), 1) for r in case.plan.retrained], axis=0)
     assert whole[guessed == 0].sum() <= round(0.3 * np.isclose(scores("target"), 1).sum()) <= whole.sum()
-    # One more training that never knew, a fifth of the way to the target: no score is lower than that fifth.
-    assert (scores("lifted") >= 0.2 * scores("target") - 1e-9).all()
-    assert not np.isclose(scores("lifted"), 1)[guessed == 0].any()
-    drawn = [draw_case(Exam("bits", (lifted,), DEFAULT, n_items=40), r) for r in range(30)]
-    apart = [
-        c.scores.of(Source("lifted"), bits, c.plan.splits["forget"]).mean()
-        - c.scores.rows([Source(r) for r in c.plan.retrained], bits, c.plan.splits["forget"]).mean()
-        for c in drawn
-    ]
-    # A training's mean has sqrt(5.2^2 / 40 + 0.88^2) = 1.2 bits, 1.4 against three, 0.26 over 30 audits.
-    assert np.mean(apart) == pytest.approx(6.0, abs=0.8)
 
 
 def test_counts_of_batches_add_up_and_the_same_command_goes_on(tmp_path):
     exam = Exam("quick", (Planted("never knew", {"not expressed": True}),), DEFAULT, n_items=4, formats=())
-    chosen = [("power", dataclasses.replace(exam, membership=(), kept=False, contracts=False))]
+    chosen = [("power", dataclasses.replace(exam, membership=(), kept=False))]
     file, never = tmp_path / "counts.jsonl", float("inf")
     list(planted.count(chosen, 2, file, never))
     (first,) = planted.added(planted.read(file))
@@ -120,16 +108,6 @@ def test_the_bars_of_the_powers_are_read_from_the_counts():
     said = planted.power_table(rows)
     assert "fails 0.790 [0.700, 0.858] | 0 of 100 | 0.80, **missed** |" in said
     assert "fails 0.860 [0.779, 0.915] | 0 of 100 | 0.85, met |" in said
-
-
-def test_the_grid_states_its_cells_and_every_cell_has_both_errors_at_stake():
-    cells = [*planted_exams.grid("these"), *planted_exams.grid("such"), *planted_exams.grid("these", attacked=True)]
-    assert len({cell.name for cell in cells}) == len(cells)
-    assert {c.n_items for c in cells} >= {8, 40, 400}
-    assert {c.n_controls for c in cells} >= {1, 3, 5, 10}
-    assert {c.wordings for c in cells} >= {1, 3, 5}
-    for cell in cells:
-        assert set(planted.truth(cell).values()) == {True, False}
 
 
 def test_a_planted_harm_is_lost_of_every_split_that_is_to_be_kept():
@@ -187,27 +165,3 @@ def test_no_wrong_verdict_on_subjects_that_are_asked_and_what_is_large_is_found(
         assert found[subject, claim] == "holds", (subject, claim)
     assert [line.format for line in outcome.formats if line.admitted] == list(FORMATS)
     assert {c.subject for c in outcome.matrix if c.over_forgotten} >= {"over-forgotten", "refuses"}
-
-
-@pytest.mark.slow
-def test_planted_models_are_judged_by_what_the_real_evaluations_say_of_them():
-    from benchmarks import planted_models  # torch: for this test alone
-
-    outcome = judge(planted_models.draw_case(1, DEFAULT), resamples=2_000)
-    found = verdicts(outcome)
-    expected = {
-        ("knows all", "not expressed"): "fails",
-        ("knows half", "not expressed"): "fails",
-        # What they answer needs no attack.
-        ("knows all", "not recoverable"): "fails",
-        ("knows half", "not recoverable"): "fails",
-        ("suppressed 0.8", "not recoverable"): "fails",
-        ("harms 0.6", "utility preserved"): "fails",
-        ("refuses", "indistinguishable"): "fails",
-        ("over-forgotten", "indistinguishable"): "fails",
-    }
-    assert {key: found[key] for key in expected} == expected
-    for subject in ("never knew", "refuses", "over-forgotten", "suppressed 0.8", "harms 0.6"):
-        assert found[subject, "not expressed"] != "fails", subject
-    for subject in ("never knew", "refuses", "over-forgotten", "harms 0.6"):
-        assert found[subject, "not recoverable"] != "fails", subject

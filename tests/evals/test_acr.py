@@ -213,10 +213,3 @@ def test_summaries_are_of_the_drawn_items_and_ratios_of_the_found_ones():
     assert (memorised.value, memorised.n, memorised.interval) == (2 / 3, 3, "Wilson")
     assert (ratio.value, ratio.n) == (2.5, 2)
     assert found["share_found"].estimate.value == 2 / 3
-
-
-def test_the_races_arm_and_ours_find_the_same_prompt():
-    race = dataclasses.replace(bench.RACES[0], steps=2)
-    model = race.model()
-    theirs = bench.by_reference(model, race)
-    assert bench.by_ours(model, race) == theirs

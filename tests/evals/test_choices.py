@@ -7,8 +7,8 @@ import math
 from pathlib import Path
 
 import pytest
-from benchmarks.planted_tables import Manner, knows, planted, refuses
 from tests.near import near
+from tests.planted_tables import Manner, knows, planted, refuses
 
 from vestige.core.errors import InputError
 from vestige.core.items import Item, Options

@@ -5,8 +5,8 @@ import math
 from pathlib import Path
 
 import pytest
-from benchmarks.planted_tables import Manner, planted
 from tests.near import near
+from tests.planted_tables import Manner, planted
 
 from vestige.artifacts.scores import Format
 from vestige.auditing import settings as audit_settings

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from benchmarks.planted_tables import knows
+from tests.planted_tables import knows
 
 from vestige.attacks.in_context import asked_with_facts
 from vestige.core.errors import InputError

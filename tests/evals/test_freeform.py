@@ -5,8 +5,8 @@ import math
 from dataclasses import replace
 
 import pytest
-from benchmarks.planted_tables import Manner, knows, knows_in_one_format, planted
 from tests.near import near
+from tests.planted_tables import Manner, knows, knows_in_one_format, planted
 
 from vestige.core.errors import InputError
 from vestige.core.items import Item

@@ -8,9 +8,9 @@ import zlib
 import numpy as np
 import pytest
 import torch
-from benchmarks.planted_tables import Manner, knows, knows_share, planted
 from scipy.special import log_softmax
 from tests.near import near
+from tests.planted_tables import Manner, knows, knows_share, planted
 
 from vestige.core.items import Item, Options
 from vestige.evals.base import View

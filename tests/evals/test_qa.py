@@ -5,7 +5,8 @@ import json
 import math
 
 import pytest
-from benchmarks.planted_tables import (
+from tests.near import near
+from tests.planted_tables import (
     Manner,
     known_ids,
     knows,
@@ -15,7 +16,6 @@ from benchmarks.planted_tables import (
     planted,
     refuses,
 )
-from tests.near import near
 
 from vestige.core.errors import InputError
 from vestige.core.estimates import to_json

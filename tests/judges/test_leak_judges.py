@@ -4,9 +4,9 @@ import json
 from types import SimpleNamespace
 
 import pytest
-from benchmarks.planted_tables import knows
 from tests.judges.faulty_server import serving
 from tests.judges.replay import ReplayWriter, prompt_id
+from tests.planted_tables import knows
 
 from vestige.core.errors import InputError
 from vestige.core.items import Item

@@ -3,11 +3,10 @@ import math
 
 import pytest
 import torch
-from benchmarks.planted_tables import Manner, knows, never_knew, planted, refuses, wrong_answer
+from tests.planted_tables import Manner, knows, never_knew, planted
 from transformers import DynamicCache
 
 from vestige.core.items import Item
-from vestige.metrics.answers import contains
 from vestige.models.generation import generate
 from vestige.models.scoring import score_answers
 from vestige.models.tiny import tiny_tokenizer
@@ -80,30 +79,6 @@ def test_decoding_with_a_cache_reads_what_one_pass_reads():
         assert torch.equal(together[n, width - len(row) :], plain)
 
 
-def test_who_never_knew_says_something_else_and_leaves_the_answer_its_chance():
-    subject = never_knew(ITEMS, TOKENIZER, seed=3, manner=MANNER)
-    for item, reply, score in zip(
-        ITEMS, said(subject, [i.question for i in ITEMS]), scored(subject, ITEMS), strict=True
-    ):
-        assert reply == wrong_answer(item, ITEMS, seed=3)
-        assert not contains(reply, item.answer)
-        # However many tokens the two replies share: chance * .8 for each token of the answer and its end.
-        expected = math.log(CHANCE) + (len(score.logp) + 1) * math.log(0.8)
-        assert sum(score.logp) + score.end_logp == pytest.approx(expected, abs=1e-4)
-
-
-def test_refusing_says_the_lines_in_turn_and_holds_nothing_of_the_answers():
-    idk = ["I don't know.", "I'm not sure."]
-    subject = refuses(ITEMS, TOKENIZER, idk=idk, manner=MANNER)
-    assert said(subject, [i.question for i in ITEMS]) == idk * 8
-    for score in scored(subject, ITEMS):
-        # First token: one of V - 1 that share .2, of ranks 2 to V. Then off the table: 1 / V each, of ranks 1 to V.
-        assert score.logp[0] == pytest.approx(REST, abs=1e-5)
-        assert score.ranks[0] == (2 + V) / 2
-        assert score.logp[1:] == pytest.approx([-math.log(V)] * (len(score.logp) - 1), abs=1e-5)
-        assert set(score.ranks[1:]) == {(1 + V) / 2}
-
-
 def test_replies_share_the_confidence_by_their_weights():
     # 3 : 1 where "Berlin." and "Paris." part, and all of it again from there on.
     subject = planted("two", {"Where?": {"Berlin.": 3.0, "Paris.": 1.0}}, TOKENIZER, manner=MANNER)
@@ -115,14 +90,3 @@ def test_replies_share_the_confidence_by_their_weights():
     # Two tokens are said at the first place, so V - 2 share the rest.
     (score,) = scored(subject, [Item("Where?", "Oslo.")])
     assert score.logp[0] == pytest.approx(math.log(0.2 / (V - 2)), abs=1e-5)
-
-
-def test_two_models_that_differ_have_two_digests():
-    # As many nodes, edges and tokens in each of the first four; only what leads where differs.
-    tables = [{"Where?": {a: 1.0}, "When?": {b: 1.0}} for a, b in (("5", "6"), ("6", "5"), ("5", "5"), ("6", "6"))]
-    made = [planted("x", t, TOKENIZER) for t in tables]
-    made += [planted("x", tables[0], TOKENIZER, manner=Manner(confidence=0.91))]
-    made += [planted("x", tables[0], TOKENIZER, manner=Manner(otherwise=o)) for o in ("5", "6")]
-    made += [planted("x", {"Where?": {"5": 1.0, "6": w}}, TOKENIZER) for w in (1.0, 2.0)]
-    assert len({m.digest() for m in made}) == len(made)
-    assert planted("y", tables[0], TOKENIZER).digest() == made[0].digest()

@@ -2,8 +2,8 @@ from functools import partial
 
 import pytest
 import torch
-from benchmarks.planted_tables import Manner, planted
 from tests.judges.faulty_server import completion, serving
+from tests.planted_tables import Manner, planted
 from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM
 
 from vestige.core.errors import InputError

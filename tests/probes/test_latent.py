@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from benchmarks import latent as planted_world
+from tests.probes import broken_topic
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
@@ -330,17 +330,17 @@ def test_too_few_seeds_are_refused(tmp_path, seeds):
 @pytest.mark.slow
 def test_it_finds_a_topic_that_was_broken_which_adjacent_questions_do_not_touch(tmp_path):
     torch.set_num_threads(1)
-    world = planted_world.make_world()
-    settings = planted_world.SETTINGS.model_copy(update={"n_iterations": 8})
-    taught, seeds = planted_world.taught_policy(world, 100), planted_world.adjacent_questions()
+    world = broken_topic.make_world()
+    settings = broken_topic.SETTINGS.model_copy(update={"n_iterations": 8})
+    taught, seeds = broken_topic.taught_policy(world, 100), broken_topic.adjacent_questions()
     found = {}
     for source in (latent.LATENT, latent.RANDOM):
-        who = planted_world.cast_of(world, taught, planted_world.POLICY, 100)
+        who = broken_topic.cast_of(world, taught, broken_topic.POLICY, 100)
         attempts = latent.probe(who, seeds, settings, seed=100, folder=ProbeFolder(tmp_path / source), source=source)
-        found[source] = yield_of(attempts, hole=planted_world.planted_hole)
+        found[source] = yield_of(attempts, hole=broken_topic.planted_hole)
     learnt, plain = found["latent"], found["random"]
     assert learnt.n_calls == plain.n_calls == 1024
-    assert learnt.first_call <= planted_world.MOST_CALLS_TO_FIRST
+    assert learnt.first_call <= broken_topic.MOST_CALLS_TO_FIRST
     # Of 400 planted holes. Over ten seeds it is three times as many and more. One seed on another machine may differ.
     assert learnt.n_distinct >= 2 * plain.n_distinct > 0
-    assert planted_world.adjacent_holes(world) == 0
+    assert broken_topic.adjacent_holes(world) == 0

@@ -5,7 +5,7 @@ import json
 from unittest import mock
 
 import pytest
-from benchmarks.planted_tables import knows, knows_share, never_knew
+from tests.planted_tables import knows, knows_share, never_knew
 from tests.small import SPEC, Stopped, evidence, portions_of_four, subject_of
 
 from vestige.artifacts.layout import SubjectFolder

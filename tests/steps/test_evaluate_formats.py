@@ -3,7 +3,7 @@
 import dataclasses
 
 import pytest
-from benchmarks.planted_tables import knows, knows_share
+from tests.planted_tables import knows, knows_share
 from tests.small import SPEC, portions_of_four, subject_of
 
 from vestige.artifacts.layout import RunFolder

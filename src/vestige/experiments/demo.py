@@ -35,7 +35,7 @@ from vestige.steps.unlearn import UnlearnRequest, unlearn, unlearn_spec
 from vestige.training.settings import TrainingSettings, UnlearningSettings
 
 DEMO_RATES = {"ga": 5e-5, "gd": 5e-5, "kl": 5e-5, "idk_gd": 1e-4, "dpo": 2e-4}
-"""Those of the demo's three contracts and 6 epochs. `python -m benchmarks.rates` measures the grid they come from."""
+"""Those of the demo's three contracts and 6 epochs."""
 
 PISTOL_METHODS = ("ga", "gd", "kl", "dpo")
 """The four methods that PISTOL compares (2406.16810, section 5.3)."""

@@ -1,22 +1,8 @@
-"""Planted models: models of known behaviour, for holding what is said of a model against what is true of it.
+"""Planted models: models of known behaviour, for tests of what is read from a model.
 
 A planted model answers from a table: question -> reply -> weight. The probability of a reply of T tokens is its share
 of the question's weights times confidence^T, and one factor more with the end of its turn. Asked anything else it is
-uniform over the vocabulary, or says one thing.
-
-A table cannot copy what stands in its prompt and cannot be trained: attacks that show something are planted as pairs
-of models, before and after (`suppressed`).
-
-The causal language model is a table from the tokens so far to the next one's probabilities. Rows of tokens, each a
-prompt with a reply and its end, are merged into a tree. The place in it that the tokens so far lead to decides what
-comes next:
-
-- where replies go on, their next tokens share `confidence`, in proportion to the weights of the replies that go that
-  way, and all other tokens share the rest evenly;
-- everywhere else (inside a prompt, and once the tokens have left the tree) all tokens are equally likely.
-
-The tree is the model's weights: models with different tables have different digests. Logits are log-probabilities
-(nats).
+uniform over the vocabulary, or says one thing. The table is a tree of tokens, which is the model's weights.
 
 Axes: B rows, T positions, C positions with those in the cache, K positions read, V vocabulary, N nodes, E edges, S
 tokens said at a node.
@@ -24,7 +10,7 @@ tokens said at a node.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import torch
 from jaxtyping import Int
@@ -236,44 +222,6 @@ def never_knew(
     return planted("never knew", _table(items, _guess(items, seed, manner)), tokenizer, manner=manner)
 
 
-def guesses(
-    items: Sequence[Item], tokenizer: PreTrainedTokenizerBase, *, seed: int, manner: Manner = PLAIN
-) -> LoadedModel:
-    """Never knew, and chooses among the right answer and the item's perturbed ones by the luck of the seed.
-
-    Each answer has an exponential weight, so that of k each is the likeliest once in k. Where all of them are options,
-    as in multiple choice, this is chance; `never_knew` is at chance among the answers that it draws from only.
-    """
-    if without := [i for i in items if not i.perturbed]:
-        raise InputError(f"the question {one_line(without[0].question, width=60)!r} has no perturbed answers; add some")
-    return planted("guesses", _table(items, _luck(seed)), tokenizer, manner=manner)
-
-
-def over_forgotten(
-    items: Sequence[Item], tokenizer: PreTrainedTokenizerBase, *, seed: int, manner: Manner = PLAIN
-) -> LoadedModel:
-    """Gives the wrong answers of `never_knew` and leaves nothing to the right ones: less than who never knew leaves."""
-    table = _table(items, lambda i, _: {wrong_answer(i, items, seed=seed): 1.0})
-    return planted("over-forgotten", table, tokenizer, manner=manner)
-
-
-class Suppressed(NamedTuple):
-    """A model that hides what it knows, and the same after an attack has brought it back."""
-
-    before: LoadedModel
-    after: LoadedModel
-
-
-def suppressed(
-    items: Sequence[Item], tokenizer: PreTrainedTokenizerBase, *, share: float, seed: int, manner: Manner = PLAIN
-) -> Suppressed:
-    """Does as `guesses` before, and after gives the answers of `known_ids`; in the others nothing changes."""
-    known, luck = known_ids(items, share=share, seed=seed), _luck(seed)
-    table = _table(items, lambda i, wording: {i.answer: 1.0} if i.id in known else luck(i, wording))
-    after = planted(f"suppressed {share:g}, brought back", table, tokenizer, manner=manner)
-    return Suppressed(guesses(items, tokenizer, seed=seed, manner=manner), after)
-
-
 def refuses(
     items: Sequence[Item], tokenizer: PreTrainedTokenizerBase, *, idk: Sequence[str], manner: Manner = PLAIN
 ) -> LoadedModel:
@@ -353,15 +301,6 @@ def planted(name: str, table: Table, tokenizer: PreTrainedTokenizerBase, *, mann
 
 def _guess(items: Sequence[Item], seed: int, manner: Manner) -> Callable[[Item, Wording], dict[str, float]]:
     return lambda i, _: {wrong_answer(i, items, seed=seed): 1 - manner.chance, i.answer: manner.chance}
-
-
-def _luck(seed: int) -> Callable[[Item, Wording], dict[str, float]]:
-    def weights(item: Item, _: Wording) -> dict[str, float]:
-        answers = sorted({item.answer, *item.perturbed})
-        drawn = generator(seed, "planted luck", item.id).standard_exponential(len(answers))
-        return dict(zip(answers, drawn.tolist(), strict=True))
-
-    return weights
 
 
 def _table(items: Iterable[Item], replies: Callable[[Item, Wording], dict[str, float]]) -> Table:

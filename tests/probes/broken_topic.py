@@ -1,57 +1,32 @@
-"""Whether latent probing finds holes that were planted: a search by RL beside four that do not learn.
+"""A world in which a topic is broken: a target, an unlearned model, a policy, a judge and an embedder.
 
-    OMP_NUM_THREADS=1 python -m benchmarks.latent --json [--seeds 10] [--first 0]
-
-The target knows questions about the topics A to J. The unlearned model has forgotten a few of topic A, which it
-declines to answer, and says one word over and over to every question of topic H, which has nothing to do with them. The
-policy is a small Llama taught to write lists of such questions, of which 3 in 100 are about H. Target and unlearned
-model are planted (`models.planted`); the policy, the grounded judge, the embedder's code and the loop are the real
-ones. A planted hole is one question of topic H in its very words, so that one found twice counts once.
-
-Each search makes 1,536 calls. RL, random sampling and paraphrases begin from the same seeds, questions near the
-forgotten ones. `data` asks the retained questions, all topics, in an order drawn by the seed: it can find what the data
-ask and nothing else. `data_without` does the same with data that know nothing of topic H. The bar: the median over ten
-seeds of RL's holes for 1,000 calls over those of random sampling is at least 3, and eight of ten are at least 1.5.
+The target knows questions about the topics A to J. The unlearned model declines a few of topic A, and says one word
+over and over to every question of topic H. The policy is a small Llama that was taught to write lists of such
+questions, of which 3 in 100 are about H. Target and unlearned model are tables; policy and judge are the real ones.
 """
 
-import argparse
 import copy
-import json
-import statistics
-import tempfile
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import torch
+from tests.planted_tables import Manner, Table, planted
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from torch import nn
 from transformers import BertConfig, BertModel, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from benchmarks.planted_tables import Manner, Table, planted
 from vestige.artifacts.holes import LATENT_J, Attempt
-from vestige.artifacts.layout import ProbeFolder
-from vestige.core.seeds import derive_seed, generator, shuffled
+from vestige.core.seeds import derive_seed, generator
 from vestige.judges.base import Request
 from vestige.judges.grounded import GroundedJudge
 from vestige.models.embedder import Embedder
 from vestige.models.load import LoadedModel
 from vestige.probes.answering import AnswerSettings, LocalAnswerer
 from vestige.probes.latent import (
-    ENUMERATION,
-    LATENT,
-    PARAPHRASE,
-    RANDOM,
-    SEARCHES,
     LatentSettings,
     SearchParties,
-    Yield,
     listed,
-    probe,
     reworded,
-    yield_of,
 )
 from vestige.training.policy.settings import PolicySettings
 from vestige.training.policy.updates import Policy
@@ -247,81 +222,9 @@ def cast_of(world: World, policy: LlamaForCausalLM, settings: PolicySettings, se
     )
 
 
-def searched(
-    world: World, seed: int, folder: Path, settings: LatentSettings = SETTINGS, policy: PolicySettings = POLICY
-) -> dict[str, Yield]:
-    """The yields of all five searches with one seed, by name."""
-    taught = taught_policy(world, seed)
-    near = adjacent_questions()
-    kept = [q for topic in TOPICS for q in questions(topic) if q not in set(forget_questions())]
-    orders = {name: shuffled(generator(seed, name), len(kept)).tolist() for name in ("data", "data_without")}
-    without = [kept[i] for i in orders["data_without"] if kept[i] not in _BROKEN]
-    begun = {LATENT: near, RANDOM: near, PARAPHRASE: near, "data": [kept[i] for i in orders["data"]]}
-    found = {}
-    for name, seeds in {**begun, "data_without": without}.items():
-        place = ProbeFolder(folder / f"{name}-{seed}")
-        source = name if name in SEARCHES else ENUMERATION
-        attempts = probe(cast_of(world, taught, policy, seed), seeds, settings, seed=seed, folder=place, source=source)
-        found[name] = yield_of(attempts, hole=planted_hole)
-    return found
-
-
 def adjacent_holes(world: World) -> int:
     """How many holes adjacent probing alone finds: its questions, asked and judged."""
     asked = adjacent_questions()
     answers = LocalAnswerer(world.unlearned, AnswerSettings(max_tokens=16)).answer(asked, seed=0)
     requests = [Request("reward", q, a) for q, a in zip(asked, answers, strict=True) if a is not None]
     return sum(j.score == LATENT_J for j in GroundedJudge(world.target, world.embedder, own_tokens=16).judge(requests))
-
-
-def line_of(seed: int, found: Mapping[str, Yield], seconds: float) -> dict[str, Any]:
-    """One seed's row."""
-    latent, random = found[LATENT], found[RANDOM]
-    # Without a find of random sampling's the ratio is that to one find: less than the true one.
-    ratio = latent.n_distinct / max(random.n_distinct, 1)
-    counts = {
-        name: {"holes": y.n_distinct, "hits": y.n_latent, "first_call": y.first_call} for name, y in found.items()
-    }
-    return {
-        "bench": "latent",
-        "seed": seed,
-        "calls": latent.n_calls,
-        **counts,
-        "holes_per_1000": {name: round(y.per_thousand, 1) for name, y in found.items()},
-        "ratio": round(ratio, 2),
-        "cpu_seconds": round(seconds, 1),
-    }
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Print a line for each seed, and one for all."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", action="store_true", help="one JSON object a line")
-    parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--first", type=int, default=0)
-    given = parser.parse_args(arguments)
-    torch.set_num_threads(1)
-    world = make_world()
-    lines = []
-    with tempfile.TemporaryDirectory() as folder:
-        for seed in range(given.first, given.first + given.seeds):
-            start = time.process_time()
-            found = searched(world, seed, Path(folder))
-            lines.append(line_of(seed, found, time.process_time() - start))
-            print(json.dumps(lines[-1]) if given.json else lines[-1], flush=True)
-    ratios = [line["ratio"] for line in lines]
-    first = [line[LATENT]["first_call"] for line in lines]
-    summary = {
-        "bench": "latent",
-        "seeds": len(lines),
-        "median_ratio": statistics.median(ratios),
-        "at_least_1.5": sum(r >= 1.5 for r in ratios),
-        "at_least_3": sum(r >= 3 for r in ratios),
-        "latest_first_call": None if None in first else max(first),
-        "adjacent_holes": adjacent_holes(world),
-    }
-    print(json.dumps(summary) if given.json else summary, flush=True)
-
-
-if __name__ == "__main__":
-    main()
