@@ -14,7 +14,7 @@ import numpy as np
 from vestige.artifacts.verdicts import WORDS
 from vestige.auditing.ground import Case
 from vestige.auditing.judge import judge
-from vestige.auditing.table import QuestionScore, plan_of, score_table
+from vestige.auditing.table import QuestionScore, columns_of, plan_of, score_table
 from vestige.core.errors import InputError
 from vestige.core.seeds import generator
 
@@ -239,7 +239,7 @@ def cases() -> Iterator[tuple[str, Callable[[np.random.Generator], Rows]]]:
 def verdict(rows: Rows) -> str:
     """What is said of "not expressed"; `refused` where the table is."""
     try:
-        table = score_table(rows)
+        table = score_table(columns_of(rows))
         outcome = judge(Case(plan_of(table, forget="the forget set"), table))
     except InputError:
         return "refused"

@@ -31,7 +31,7 @@ from vestige.artifacts.scores import Measurement
 from vestige.auditing.gather import read_answers
 from vestige.auditing.ground import Case
 from vestige.auditing.judge import judge
-from vestige.auditing.logs import _rows, judge_logs, read_logs
+from vestige.auditing.logs import judge_logs, model_scores, read_logs
 from vestige.auditing.predicted import LEAST_BASES, MOST, NeverSaw, _asked, predict, with_predicted
 from vestige.auditing.questions import LogColumn
 from vestige.auditing.table import plan_of, score_table
@@ -330,7 +330,7 @@ def verdict(columns: Sequence[LogColumn], *, predicting: bool = False) -> str:
             columns, errors, _ = with_predicted(columns)
         except InputError:
             return "refused"
-    table = score_table(_rows(columns))
+    table = score_table(model_scores(columns))
     try:
         plan = plan_of(table, forget="forget")
     except InputError:

@@ -12,12 +12,13 @@ import numpy as np
 import pytest
 
 from vestige.artifacts.layout import RunFolder
-from vestige.auditing.logs import judge_logs
-from vestige.auditing.table import Unfit
+from vestige.artifacts.scores import Source
+from vestige.auditing.logs import judge_logs, model_scores, read_logs
+from vestige.auditing.table import QuestionScore, Unfit, score_table
 from vestige.cli.app import app
 from vestige.core.errors import InputError
 from vestige.logs.folders import recognise
-from vestige.logs.log import GivenLog
+from vestige.logs.log import GivenLog, _begun
 
 N = 40
 QUESTIONS = tuple(f"Who is number {n}?" for n in range(N))
@@ -142,6 +143,23 @@ def test_the_questions_of_one_model_may_lie_in_several_logs(tmp_path, logs, put)
     halves = [GivenLog("target", "full", put(name, stored)) for name, stored in (("t", first), ("t2", second))]
     outcome = judged(tmp_path, [*halves, *logs[1:]])
     assert (outcome.n_judged, outcomes(outcome)) == (N, {"hides": "fails"})
+
+
+def test_a_log_goes_to_the_table_in_columns(tmp_path, logs, monkeypatch):
+    """A thousand logs are half a million rows, for which an object each would fill the memory."""
+
+    def refuse(*_, **__):
+        raise AssertionError("a row of a log became an object")
+
+    monkeypatch.setattr(QuestionScore, "__new__", refuse)
+    columns = read_logs(logs, forget="these").columns
+    scores = model_scores(columns)
+    assert all(one.scores is column.part.scores for one, column in zip(scores, columns, strict=True))
+    table = score_table(scores)
+    alike = {id(table.values[Source(log.name)]["probability"].questions) for log in logs}
+    assert len(alike) == 1, "every model has the ids of its questions anew"
+    assert _begun.cache_info().currsize <= 2, "the beginnings of all logs are kept as parsed JSON"
+    assert outcomes(judged(tmp_path, logs)) == {"hides": "fails"}
 
 
 def test_one_log_under_two_names_is_refused(tmp_path, logs, put):

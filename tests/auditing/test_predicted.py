@@ -10,7 +10,7 @@ from benchmarks import without_controls
 import vestige
 from vestige.artifacts.layout import RunFolder
 from vestige.artifacts.scores import Measurement
-from vestige.auditing.logs import _rows
+from vestige.auditing.logs import model_scores
 from vestige.auditing.predicted import NOT_ENOUGH, NeverSaw, predict, predicting, with_predicted
 from vestige.auditing.questions import LogColumn
 from vestige.auditing.table import judge_table
@@ -170,7 +170,11 @@ def test_a_score_far_beyond_the_targets_fails_no_model(tmp_path):
         columns.append(one._replace(items=ITEMS, part=spread(one.part)))
     predicted = with_predicted(columns)
     outcome = judge_table(
-        RunFolder(tmp_path / "run"), _rows(predicted.columns), forget="forget01", source="planted", predicted=predicted
+        RunFolder(tmp_path / "run"),
+        model_scores(predicted.columns),
+        forget="forget01",
+        source="planted",
+        predicted=predicted,
     )
     found = {line.subject: line.outcome for line in outcome.verdicts if line.claim == "not expressed"}
     assert found == {"knows": "fails", "broken": "inconclusive"}

@@ -362,14 +362,14 @@ def judge(
         >>> vestige.judge("scores.csv").passed
     """
     from vestige.artifacts.layout import RunFolder
-    from vestige.auditing.table import judge_table, read_scores
+    from vestige.auditing.table import columns_of, judge_table, read_scores
 
     if without_controls:
         return _judge_without_controls(table, Path(output_dir), forget, given_margins(margins))
     source = fspath(table) if isinstance(table, str | PathLike) else "a table of scores"
     outcome = judge_table(
         RunFolder(Path(output_dir)),
-        read_scores(table),
+        columns_of(read_scores(table)),
         forget=forget,
         margins=given_margins(margins),
         source=str(source),

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, KeysView, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol, cast
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -28,6 +28,8 @@ from vestige.core.text import Items, Names, one_line
 
 SCHEMA = 3
 """Version of the file. A file of another version is refused."""
+_LEVEL = 3
+"""The level of compression. The default of 9 takes four times as long for a file that is a tenth smaller."""
 
 QuestionType = Literal["own words", "letter options", "text options", "forced answer", "internal layers"]
 ScoreType = Literal["hit", "probability", "overlap", "bits", "rank", "order"]
@@ -64,6 +66,9 @@ class Question:
     split: Split = "forget"
     fact: str = ""
     group: str = ""
+
+
+_OF_FORGET = Question()
 
 
 class Format(NamedTuple):
@@ -158,9 +163,10 @@ class ScoreColumn(Mapping[str, float]):
 
     def __init__(self, items: Sequence[str], scores: Iterable[float]) -> None:
         """Hold `scores` of `items`, in their order."""
-        self.questions = tuple(items)
-        self.array: Scores = np.fromiter(scores, dtype=float, count=len(self.questions))
-        self._index = _index(self.questions)
+        self.questions, self._index = _indexed(tuple(items))
+        if not isinstance(scores, np.ndarray):
+            scores = np.fromiter(scores, dtype=float, count=len(self.questions))
+        self.array: Scores = scores
 
     def __getitem__(self, item: str) -> float:
         """The score of a question."""
@@ -188,8 +194,9 @@ class ScoreColumn(Mapping[str, float]):
 
 
 @lru_cache(maxsize=256)
-def _index(items: Items) -> dict[str, int]:
-    return {item: n for n, item in enumerate(items)}
+def _indexed(items: Items) -> tuple[Items, dict[str, int]]:
+    """The first of equal tuples, which all columns share, and the place of each item."""
+    return items, {item: n for n, item in enumerate(items)}
 
 
 def column(table: Mapping[str, float]) -> ScoreColumn:
@@ -289,22 +296,27 @@ class ScoreTable:
         where = _where(source, name)
         _agree(where, "role", self.roles.setdefault(model, role), role)
         _agree(where, "measurement", self.measurements.setdefault(name, measurement), measurement)
+        of_questions = questions or {}
         for item in scores:
-            question = (questions or {}).get(item, Question())
-            _agree(
-                f"{where}, {one_line(item, width=60)}", "question", self.questions.setdefault(item, question), question
-            )
-        new = ScoreColumn(tuple(scores), (math.nan if score is None else float(score) for score in scores.values()))
+            question = of_questions.get(item, _OF_FORGET)
+            first = self.questions.setdefault(item, question)
+            # The place in words takes longer than all else here, and is needed for an error alone.
+            if first is not question and first != question:
+                _agree(f"{where}, {one_line(item, width=60)}", "question", first, question)
+        if isinstance(scores, ScoreColumn):
+            new = scores
+        else:
+            new = column({item: math.nan if score is None else float(score) for item, score in scores.items()})
         _within(where, "score", new, measurement)
-        tables = dict(self.values.get(source, {}))
+        # In place, as `__post_init__` laid them out: a copy for every column takes a time that grows with the square.
+        tables = cast(dict[Source, dict[str, ScoreColumn]], self.values).setdefault(source, {})
         earlier = tables.get(name)
         if earlier is not None:
             twice = next((item for item in new if item in earlier), None)
             if twice is not None:
                 raise InputError(f"{where}: the question {one_line(twice, width=60)} has two scores. Remove one.")
-            new = column({**earlier, **new})
+            new = ScoreColumn((*earlier.questions, *new.questions), np.concatenate([earlier.array, new.array]))
         tables[name] = new
-        self.values = {**self.values, source: tables}
         known = self.chances.setdefault(name, {}) if chances else {}
         _within(where, "chance", chances or {}, measurement)
         for item, chance in (chances or {}).items():
@@ -428,25 +440,26 @@ def write_table(path: Path, table: ScoreTable) -> None:
         "lengths": {item: lengths.tolist() for item, lengths in ranked.lengths.items()},
         "revealed": sorted(ranked.revealed),
     }
-    shown: set[tuple[Source, str]] = set()
-    with new_file(path) as file, gzip.GzipFile(fileobj=file, mode="wb", filename="", mtime=0) as packed:
+    with (
+        new_file(path) as file,
+        gzip.GzipFile(fileobj=file, mode="wb", compresslevel=_LEVEL, filename="", mtime=0) as packed,
+    ):
         packed.write(json_line(header).encode())
         for source, tables in table.values.items():
             texts = table.texts.get(source, {})
+            # Measurements of one answer share its texts, which are kept once.
+            shown: set[str] = set()
             for name, scores in tables.items():
-                kept = {}
-                for item in scores:
-                    # Measurements of one answer share its texts, which are kept once.
-                    if item in texts and (source, item) not in shown:
-                        shown.add((source, item))
-                        kept[item] = list(texts[item])
+                known = column(scores)
+                there = [item for item in known.questions if item in texts and item not in shown]
+                shown.update(there)
                 line = {
                     "source": list(source),
                     "measurement": name,
-                    "items": list(scores),
-                    "scores": [None if math.isnan(score) else score for score in scores.values()],
+                    "items": known.questions,
+                    "scores": [None if score != score else score for score in known.array.tolist()],
                     "reasons": table.reasons.get((source, name), {}),
-                    "texts": kept,
+                    "texts": {item: list(texts[item]) for item in there},
                 }
                 packed.write(json_line(line).encode())
         for source, of_items in ranked.scores.items():

@@ -9,7 +9,7 @@ texts, they are matched by position. Logs of one model share one name and are re
 import os
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -19,17 +19,17 @@ import numpy as np
 
 from vestige.artifacts.audits import AuditOutcome
 from vestige.artifacts.layout import RunFolder
-from vestige.artifacts.scores import Measurement
+from vestige.artifacts.scores import Measurement, Texts
 from vestige.auditing.predicted import with_predicted
 from vestige.auditing.questions import LogColumn, Questions, by_position
-from vestige.auditing.table import SPLITS, QuestionScore, Unfit, judge_table
+from vestige.auditing.table import SPLITS, YES, ModelScores, Unfit, judge_table
 from vestige.core.errors import InputError
 from vestige.core.files import write_json
 from vestige.core.ids import content_id, file_digest
 from vestige.core.text import Items, closest, one_line
 from vestige.logs import log_files, read_log, reader_of, why_unread
 from vestige.logs.bank import digest_of, text_digest
-from vestige.logs.log import GivenLog, How, Log, LogPart, Noted
+from vestige.logs.log import GivenLog, How, Log, LogPart
 
 
 @dataclass(frozen=True)
@@ -210,7 +210,7 @@ def _judged(
     folder = Path(os.path.commonpath([path.parent for path in paths])).name
     outcome = judge_table(
         run,
-        _rows(columns),
+        model_scores(columns),
         forget=forget,
         margins=margins,
         source=f"{len(paths)} logs in {one_line(folder, width=80)}",
@@ -413,7 +413,8 @@ def _degenerate(log: Log) -> bool:
 def _read(entry: GivenLog, how: How) -> _ParsedLog:
     try:
         # Replies are shown of models that are judged, and those of all others would fill the memory.
-        log, digest = _parsed(entry.path.resolve(), _hashable(how, entry.key), replies=entry.role == "unlearned")
+        path, stated = entry.path.resolve(), _hashable(how, entry.key)
+        log, digest = _parsed(path, stated, replies=True) if entry.role == "unlearned" else _parsed_once(path, stated)
     except InputError as error:
         raise Unfit(entry.name, f"{error}.") from error
     return _ParsedLog(entry, log, digest)
@@ -427,8 +428,12 @@ def _hashable(how: How, key: str) -> _Hashable:
 
 
 @cache
+def _parsed_once(path: Path, how: _Hashable) -> tuple[Log, str]:
+    # A target and its controls are read for every forget set.
+    return _parsed(path, how, replies=False)
+
+
 def _parsed(path: Path, how: _Hashable, *, replies: bool) -> tuple[Log, str]:
-    # A control is read for every forget set that it never saw.
     scales, columns, key = how
     log = read_log(path, How(dict(scales), dict(columns), key))
     parts = []
@@ -898,35 +903,41 @@ def _with_direction(columns: Sequence[LogColumn], notes: list[str]) -> list[LogC
     return [one for one in columns if one.part.name not in reversed_]
 
 
-def _rows(columns: Sequence[LogColumn]) -> Iterator[QuestionScore]:
-    """The rows of the table. A missing score has the reason."""
+def model_scores(columns: Sequence[LogColumn]) -> list[ModelScores]:
+    """The columns as those of a score table. A missing score has the reason."""
     bits = {one.part.name for one in columns if one.part.measurement.score_type == "bits"}
+    of_models = []
     for column in columns:
-        part = column.part
+        part, items = column.part, column.items
         kind = part.measurement.score_type
         # A judgement has one measure of bits.
         if kind == "bits" and len(bits) > 1:
             continue
-        unit = kind if kind in ("order", "bits") else "share"
-        texts = {"question": part.questions, "answer": part.answers, "reply": part.replies}
-        shown = {name: values for name, values in texts.items() if values and part.split == "forget"}
-        for place, (item, score) in enumerate(zip(column.items, part.scores.tolist(), strict=True)):
-            missing = bool(np.isnan(score))
-            note = part.notes[place] if part.notes else Noted(chance=part.chance)
-            yield QuestionScore(
-                model=column.entry.name,
-                role=column.entry.role,
-                item=item,
-                score=None if missing else score,
-                reason=part.reasons.get(place, "") if missing else "",
-                question_type=part.measurement.question_type,
-                ratio="yes" if part.measurement.ratio else "",
-                split=part.split,
-                format="forced" if kind == "bits" else part.name,
-                attack=column.entry.attack,
-                unit=unit,
-                chance=note.chance,
-                fact=note.fact,
-                group=note.group,
-                **{name: values[place] for name, values in shown.items()},
-            )
+        shown = part.split == "forget"
+        texts: dict[str, Texts] = {}
+        if shown and (part.questions or part.answers or part.replies):
+            blank = ("",) * len(items)
+            columns_of_texts = (part.questions or blank, part.answers or blank, part.replies or blank)
+            texts = dict(zip(items, map(Texts, *columns_of_texts), strict=True))
+        chances = [note.chance for note in part.notes] or [part.chance] * len(items)
+        missing = np.flatnonzero(np.isnan(part.scores)).tolist()
+        scores = ModelScores(
+            model=column.entry.name,
+            role=column.entry.role,
+            items=items,
+            scores=part.scores,
+            splits=(part.split,) * len(items),
+            facts=tuple(note.fact for note in part.notes),
+            groups=tuple(note.group for note in part.notes),
+            questions=part.questions if shown else (),
+            chances=np.array(chances, dtype=float),
+            reasons={items[place]: part.reasons[place] for place in missing if part.reasons.get(place)},
+            texts=texts,
+            format="forced" if kind == "bits" else part.name,
+            attack=column.entry.attack,
+            unit=kind if kind in ("order", "bits") else "share",
+            question_type=part.measurement.question_type,
+            ratio=YES if part.measurement.ratio else "",
+        )
+        of_models.append(scores)
+    return of_models

@@ -125,13 +125,18 @@ def _losses(ground: Ground, subject: str, splits: list[str], lines: list[KeptLin
 def _loss(ground: Ground, name: str, items: Items, quantity: Quantity) -> Draws:
     """Return the loss over the scored items, as a statement about the items of the split, or about similar items."""
     split = name.partition(",")[0]
-    draws = mean_draws(quantity, ground.sample(items, "kept", fixed=False), None, name=name, trained=False)
     there = ground.plan.sizes.get(split, 0)
-    if ground.thresholds.scope == "such" or there < len(items):
+    these = ground.thresholds.scope != "such"
+    # With all items asked the mean is a number, and nothing is drawn.
+    exact = these and there == len(items)
+    draws = mean_draws(quantity, ground.sample(items, "kept", fixed=exact), None, name=name, trained=False)
+    if exact:
+        return replace(draws, method="all items asked")
+    if not these or there < len(items):
         return draws
     # The correction for a finite population.
     unknown = math.sqrt(1 - len(items) / there)
-    method = "all items asked" if not unknown else f"{draws.method}, {len(items)} of {there} items asked"
+    method = f"{draws.method}, {len(items)} of {there} items asked"
     low, high = (draws.value + unknown * (end - draws.value) for end in (draws.low, draws.high))
     return replace(draws, low=low, high=high, method=method, item_error=unknown * draws.item_error)
 

@@ -9,12 +9,17 @@ Scores come from the user's own tool, in any language. docs/logs.md describes th
 are log2 of the answer's probability, and of an `order` only larger and smaller counts.
 """
 
+import hashlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast, get_args
+
+import numpy as np
+from jaxtyping import Int
 
 from vestige.artifacts.audits import GIVEN, AuditOutcome, AuditPlan, PlannedAttack
 from vestige.artifacts.layout import RunFolder
@@ -24,10 +29,15 @@ from vestige.artifacts.scores import (
     Question,
     QuestionType,
     Role,
+    ScoreColumn,
+    Scores,
     ScoreTable,
     ScoreType,
     Split,
     Texts,
+)
+from vestige.artifacts.scores import (
+    column as as_column,
 )
 from vestige.auditing.predicted import PredictedControls
 from vestige.auditing.run import judge_plan, write_scores
@@ -83,7 +93,7 @@ class Unfit(InputError):
 
 
 class QuestionScore(NamedTuple):
-    """One row: one model's score on one question, with its position in the file."""
+    """One row of a user's table: one model's score on one question."""
 
     model: str
     role: str
@@ -236,73 +246,128 @@ def _number(where: str, name: str, value: Any) -> float | None:
 
 _Said = dict[tuple[str, str], str]
 """The first value of a column, by the column and the model, question or format that it describes."""
-_Column = list[QuestionScore]
-"""The rows of one model by one measurement."""
 
 
-def score_table(rows: Iterable[QuestionScore]) -> ScoreTable:
-    """The rows as a score table.
+class ModelScores(NamedTuple):
+    """One model's scores by one measurement. `items`, `scores` and the fields after them have a value a question.
+
+    `scores` and `chances` are NaN where there is none. `splits`, `facts`, `groups` and `questions` are empty where all
+    values are the default. `reasons` and `texts` are by item.
+    """
+
+    model: str
+    role: str
+    items: Items
+    scores: Scores
+    splits: Items = ()
+    facts: Items = ()
+    groups: Items = ()
+    questions: Items = ()
+    chances: Scores | None = None
+    reasons: Mapping[str, str] = {}
+    texts: Mapping[str, Texts] = {}
+    format: str = "score"
+    attack: str = ""
+    unit: str = "share"
+    question_type: str = ""
+    direction: str = "higher"
+    ratio: str = ""
+
+    @property
+    def name(self) -> str:
+        """The name of the measurement. Bits of an answer stand beside its probability."""
+        return f"{self.format}, bits" if self.unit == "bits" else self.format
+
+
+def columns_of(rows: Iterable[QuestionScore]) -> list[ModelScores]:
+    """The rows by model and measurement. Rows that contradict each other are in columns of their own."""
+    by_column: dict[tuple[str, ...], list[QuestionScore]] = {}
+    for row in rows:
+        of_column = row.model, row.role, row.format, row.attack, row.unit, row.question_type, row.direction, row.ratio
+        by_column.setdefault(of_column, []).append(row)
+    columns = []
+    for (model, role, form, attack, unit, question_type, direction, ratio), rows_of in by_column.items():
+        texts = {row.item: Texts(row.question, row.answer, row.reply) for row in rows_of}
+        column = ModelScores(
+            model=model,
+            role=role,
+            items=tuple(row.item for row in rows_of),
+            scores=np.array([row.score for row in rows_of], dtype=float),
+            splits=tuple(row.split for row in rows_of),
+            facts=tuple(row.fact for row in rows_of),
+            groups=tuple(row.group for row in rows_of),
+            questions=tuple(row.question for row in rows_of),
+            chances=np.array([row.chance for row in rows_of], dtype=float),
+            reasons={row.item: row.reason for row in rows_of if row.reason},
+            texts={item: text for item, text in texts.items() if any(text)},
+            format=form,
+            attack=attack,
+            unit=unit,
+            question_type=question_type,
+            direction=direction,
+            ratio=ratio,
+        )
+        columns.append(column)
+    return columns
+
+
+def score_table(columns: Sequence[ModelScores]) -> ScoreTable:
+    """The scores as a score table.
 
     Raises:
-        InputError: A row contradicts another one, or has an invalid value.
+        InputError: A value is invalid, or contradicts another one.
     """
     said: _Said = {}
-    columns: dict[tuple[str, str, str], _Column] = {}
-    by_name: dict[str, _Column] = {}
-    checked: set[tuple[str, ...]] = set()
-    for row in rows:
-        # Of the rows of one column only what they say of their questions differs, and that is the same in all columns.
-        of_column = row.model, row.role, row.format, row.unit, row.direction, row.question_type, row.ratio
-        of_question = row.item, row.split, row.fact, row.group, row.question
-        if of_column not in checked or of_question not in checked:
-            _check(said, row)
-            checked |= {of_column, of_question}
-        name = _name(row)
-        columns.setdefault((row.model, row.attack, name), []).append(row)
-        by_name.setdefault(name, []).append(row)
-    questions = {}
+    questions: dict[str, Question] = {}
+    by_name: dict[str, list[ModelScores]] = {}
+    checked: set[tuple[Items, ...]] = set()
+    for column in columns:
+        _check_column(said, column)
+        of_questions = column.items, column.splits, column.facts, column.groups, column.questions
+        # A thousand models are asked the same questions.
+        if of_questions not in checked:
+            checked.add(of_questions)
+            _check_questions(said, column)
+        by_name.setdefault(column.name, []).append(column)
     for kind, item in said:
         if kind == "split":
             split = cast(Split, said[kind, item])
             questions[item] = Question(split, said.get(("fact", item), ""), said.get(("group", item), ""))
     measurements = {name: _measurement(said, name, of_name) for name, of_name in by_name.items()}
     table = ScoreTable()
-    for (model, attack, name), column in columns.items():
-        scores: dict[str, float | None] = {}
-        for row in column:
-            if row.item in scores:
-                raise InputError(f"{_where(row)} has two scores. Give one, or tell the questions apart by `wording`")
-            scores[row.item] = row.score
-        texts = {row.item: Texts(row.question, row.answer, row.reply) for row in column}
+    for column in columns:
         table.add(
-            model,
-            cast(Role, said["role", model]),
-            measurements[name],
-            scores,
-            attack=attack,
-            stage=GIVEN if attack else "",
+            column.model,
+            cast(Role, said["role", column.model]),
+            measurements[column.name],
+            ScoreColumn(column.items, column.scores),
+            attack=column.attack,
+            stage=GIVEN if column.attack else "",
             questions=questions,
-            reasons={row.item: row.reason for row in column if row.reason},
-            chances={row.item: row.chance for row in column if row.chance is not None},
-            texts={item: text for item, text in texts.items() if any(text)},
+            reasons=column.reasons,
+            chances=_chances(column),
+            texts=column.texts,
         )
     table.formats = _formats(table)
     return table
 
 
-def _name(row: QuestionScore) -> str:
-    # Bits of an answer stand beside its probability.
-    return f"{row.format}, bits" if row.unit == "bits" else row.format
+def _chances(column: ModelScores) -> dict[str, float]:
+    if column.chances is None:
+        return {}
+    numbers = zip(column.items, column.chances.tolist(), strict=True)
+    return {item: chance for item, chance in numbers if not math.isnan(chance)}
 
 
-def _measurement(said: _Said, name: str, rows: _Column) -> Measurement:
+def _measurement(said: _Said, name: str, columns: Sequence[ModelScores]) -> Measurement:
     """Return the measurement of one format. Scores that are almost always 0 or 1 count as correct or incorrect."""
     unit = said["unit", name]
-    guessed = any(row.chance for row in rows)
+    guessed = any(any(_chances(column).values()) for column in columns)
     usual = "forced answer" if unit == "bits" else "text options" if guessed else "own words"
-    scores = [row.score for row in rows if row.score is not None]
+    scores = np.concatenate([column.scores for column in columns])
+    scores = scores[~np.isnan(scores)]
     # A few halves among hits must not switch their tests off.
-    hits = sum(score in (0.0, 1.0) for score in scores) >= _HITS * len(scores)
+    hits = int(np.isin(scores, (0.0, 1.0)).sum()) >= _HITS * len(scores)
     kinds: Mapping[str, tuple[ScoreType, float | None, float | None]] = {
         "share": ("hit" if hits else "overlap", 0.0, 1.0),
         "bits": ("bits", None, 0.0),
@@ -320,39 +385,51 @@ def _measurement(said: _Said, name: str, rows: _Column) -> Measurement:
     )
 
 
-def _check(said: _Said, row: QuestionScore) -> None:
-    """Refuse a value that its column cannot hold, or that contradicts an earlier row."""
-    name = _name(row)
-    for column, about, value, allowed in (
-        ("role", row.model, row.role, ROLES),
-        ("split", row.item, row.split, SPLITS),
-        ("unit", name, row.unit, UNITS),
-        ("direction", name, row.direction, tuple(DIRECTIONS)),
-        ("question type", name, row.question_type, get_args(QuestionType)),
-        ("ratio", name, row.ratio, (YES, "no")),
-        ("fact", row.item, row.fact, ()),
-        ("group", row.item, row.group, ()),
-        ("question", row.item, row.question, ()),
+def _check_column(said: _Said, column: ModelScores) -> None:
+    """Refuse a value that its column cannot hold, or that contradicts an earlier one about the model or the format."""
+    where, name = _where(column, 0), column.name
+    _agree(said, where, "role", column.model, column.role, ROLES)
+    _agree(said, where, "unit", name, column.unit, UNITS)
+    _agree(said, where, "direction", name, column.direction, tuple(DIRECTIONS))
+    _agree(said, where, "question type", name, column.question_type, get_args(QuestionType))
+    _agree(said, where, "ratio", name, column.ratio, (YES, "no"))
+    if column.unit == "bits":
         # One prior and one margin are those of the true answer's bits.
-        ("format in bits", "", name if row.unit == "bits" else "", ()),
-    ):
-        if not value:
-            continue
-        if allowed and value not in allowed:
-            words = ", ".join(allowed)
-            raise InputError(f"{_where(row)}: the {column} {one_line(value)!r} is not one. They are {words}")
-        first = said.setdefault((column, about), value)
-        if first != value:
-            raise InputError(
-                f"{_where(row)}: the {column} is {one_line(value)!r} here and {one_line(first)!r} in another row. One "
-                "model has one role, one item is one question, and one format has one unit. One format is in bits."
-            )
-    if row.unit == "bits" and row.direction != "higher":
-        raise InputError(f"{_where(row)}: more bits mean that the model knows. Leave the direction out.")
+        _agree(said, where, "format in bits", "", name, ())
+        if column.direction != "higher":
+            raise InputError(f"{where}: more bits mean that the model knows. Leave the direction out.")
 
 
-def _where(row: QuestionScore) -> str:
-    parts = (row.model, row.attack, row.format, row.item)
+def _check_questions(said: _Said, column: ModelScores) -> None:
+    """Refuse a question that the column has twice, or that it describes otherwise than an earlier one."""
+    described = {"split": column.splits, "fact": column.facts, "group": column.groups, "question": column.questions}
+    for kind, values in described.items():
+        allowed = SPLITS if kind == "split" else ()
+        for place, value in enumerate(values):
+            item = column.items[place]
+            # The place in words is needed for an error alone, and takes longer than all else here.
+            if value and (said.get((kind, item)) != value):
+                _agree(said, _where(column, place), kind, item, value, allowed)
+    if len(set(column.items)) < len(column.items):
+        place = next(n for n, item in enumerate(column.items) if item in column.items[:n])
+        raise InputError(f"{_where(column, place)} has two scores. Give one, or tell the questions apart by `wording`")
+
+
+def _agree(said: _Said, where: str, kind: str, about: str, value: str, allowed: Sequence[str]) -> None:
+    if not value:
+        return
+    if allowed and value not in allowed:
+        raise InputError(f"{where}: the {kind} {one_line(value)!r} is not one. They are {', '.join(allowed)}")
+    first = said.setdefault((kind, about), value)
+    if first != value:
+        raise InputError(
+            f"{where}: the {kind} is {one_line(value)!r} here and {one_line(first)!r} in another row. One model has "
+            "one role, one item is one question, and one format has one unit. One format is in bits."
+        )
+
+
+def _where(column: ModelScores, place: int) -> str:
+    parts = (column.model, column.attack, column.format, column.items[place])
     return ", ".join(one_line(part, width=60) for part in parts if part)
 
 
@@ -401,7 +478,7 @@ NOTHING_ASKED: Mapping[str, Any] = {
 
 def judge_table(
     run: RunFolder,
-    rows: Iterable[QuestionScore],
+    columns: Sequence[ModelScores],
     *,
     forget: str,
     margins: Mapping[str, Any] | None = None,
@@ -414,7 +491,7 @@ def judge_table(
 
     Args:
         run: The output folder.
-        rows: The scores.
+        columns: The scores.
         forget: The name of the forget set.
         margins: `Thresholds` by name.
         source: Where the scores are from.
@@ -428,7 +505,7 @@ def judge_table(
             raise InputError(
                 f"{run.path} holds a run of another command. Choose another folder for judgements of scores"
             )
-        table = score_table(rows)
+        table = score_table(columns)
         plan = plan_of(table, forget=forget, margins=margins, untested=untested, banked=banked)
         if predicted is not None:
             plan = replace(plan, evidence_level="predicted", predicted=dict(predicted.errors))
@@ -529,15 +606,16 @@ def _refuse_copies(table: ScoreTable) -> Sentences:
     Two trainings may well give the same hits, or nothing at all, but not the same graded scores. A copy of an unlearned
     model, or one that equals the target, does not affect the others.
     """
-    scores: dict[str, dict[str, object]] = {}
+    scores: dict[str, dict[str, str]] = {}
     graded: set[str] = set()
     for (model, attack, _), tables in table.values.items():
         if attack:
             continue
         for name, of_model in tables.items():
-            pairs = {item: str(score) for item, score in of_model.items()}
-            scores.setdefault(model, {})[name] = pairs
-            if len(set(pairs.values())) > 2:
+            known = as_column(of_model)
+            digest, order = _ordered(known.questions)
+            scores.setdefault(model, {})[name] = digest + hashlib.sha256(known.array[order].tobytes()).hexdigest()
+            if len(np.unique(known.array)) > 2:
                 graded.add(model)
     first: dict[str, str] = {}
     alike = []
@@ -550,6 +628,13 @@ def _refuse_copies(table: ScoreTable) -> Sentences:
             raise Unfit(name, f"{both}, so they are one model, or one log under two names; leave one out.")
         alike.append(f"{both}.")
     return tuple(alike)
+
+
+@lru_cache(maxsize=256)
+def _ordered(items: Items) -> tuple[str, Int[np.ndarray, " N"]]:
+    """The digest of the items in the order of their names, and this order."""
+    order = sorted(range(len(items)), key=items.__getitem__)
+    return content_id([items[place] for place in order], length=64), np.array(order, dtype=np.intp)
 
 
 def _drop_unasked(table: ScoreTable) -> Sentences:
@@ -565,8 +650,11 @@ def _drop_unasked(table: ScoreTable) -> Sentences:
         if table.roles[source.subject] == "unlearned":
             unlearned |= set(tables)
     dropped = sorted(asked - unlearned)
-    for source, tables in table.values.items():
-        table.values = {**table.values, source: {name: its for name, its in tables.items() if name not in dropped}}
+    if dropped:
+        values = {}
+        for source, tables in table.values.items():
+            values[source] = {name: its for name, its in tables.items() if name not in dropped}
+        table.values = values
     table.formats = tuple(form for form in table.formats if form.name not in dropped)
     return (f"No unlearned model has these scores of the forget set: {listed(dropped)}.",) if dropped else ()
 

@@ -217,7 +217,7 @@ def judge_taken(
     With `shows` the roles of the logs are printed first.
     """
     from vestige.auditing.logs import judge_logs
-    from vestige.auditing.table import judge_table, read_scores, settings_of
+    from vestige.auditing.table import columns_of, judge_table, read_scores, settings_of
     from vestige.report import build_report
 
     # Margins that make no sense are refused before anything is shown.
@@ -227,8 +227,9 @@ def judge_taken(
     failed: dict[str, str] = {}
     outcomes = []
     if taken.table is not None:
-        rows = read_scores(taken.table)
-        outcomes.append(judge_table(run, rows, forget=forget or FORGET, margins=margins, source=str(taken.table)))
+        columns = columns_of(read_scores(taken.table))
+        source = str(taken.table)
+        outcomes.append(judge_table(run, columns, forget=forget or FORGET, margins=margins, source=source))
     for group in taken.groups:
         try:
             outcome = judge_logs(

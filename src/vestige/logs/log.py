@@ -7,7 +7,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
@@ -147,7 +147,7 @@ _HEAD = 2**16
 """The number of bytes that identify the kind of file."""
 
 
-@cache
+@lru_cache(maxsize=2)
 def _begun(head: bytes, whole: bool) -> Any:
     text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
     if text[:1] not in (b"{", b"["):
@@ -235,7 +235,7 @@ class LogReading:
             texts_of = {"ids": ids, "prompts": prompts, "answers": answers, "replies": replies}
             self._add_noted(list(scores), {name: list(texts) for name, texts in texts_of.items()}, notes)
             return
-        values = np.array([_number(score) for score in scores])
+        values = _numbers(list(scores))
         label = f"{split}, {measurement.name}"
         if not values.size:
             self.unread.append(f"{label}: the score has no questions")
@@ -363,9 +363,15 @@ def number_of(score: Any) -> float | None:
         return None
 
 
-def _number(score: Any) -> float:
-    number = number_of(score)
-    return math.nan if number is None else number
+_PLAIN_NUMBERS = {float, int, bool, type(None)}
+
+
+def _numbers(scores: list[Any]) -> Scores:
+    """The scores as numbers, NaN where one is none."""
+    if not set(map(type, scores)) <= _PLAIN_NUMBERS:
+        scores = [number_of(score) for score in scores]
+    # None becomes NaN.
+    return np.array(scores, dtype=float)
 
 
 def _outside(values: Scores, low: float, high: float) -> str:

@@ -247,7 +247,8 @@ def _truths(
 def _fitting(path: Path, log: Mapping[str, Any], name: str, keys: Sequence[str], values: Scores) -> set[str]:
     """Return the kinds of score that match the log, by its content and settings."""
     known = values[~np.isnan(values)]
-    if not known.size:
+    # A share is at most 1.
+    if not known.size or known.max() > 1:
         return {_RATIO}
     by_parts = _by_parts(log, name, keys, values)
     if by_parts:
@@ -255,9 +256,6 @@ def _fitting(path: Path, log: Mapping[str, Any], name: str, keys: Sequence[str],
     setting = _aggregator(path, name)
     if setting:
         return {_DEFINITIONS[setting]}
-    # A share is at most 1.
-    if known.max() > 1:
-        return {_RATIO}
     stored = log[name].get("agg_value")
     aggregate = number_of(stored)
     if aggregate is None or not np.isfinite(aggregate):
@@ -301,8 +299,11 @@ def _losses(metric: Any) -> dict[str, float]:
     found = {}
     for key, row in zip(keys, rows, strict=True):
         loss = row.get("avg_loss")
-        losses = [number_of(one) for one in in_order(loss)] if isinstance(loss, list | dict) else [number_of(loss)]
-        known = [one for one in losses if one is not None]
+        if isinstance(loss, float):
+            found[key] = loss
+            continue
+        losses = in_order(loss) if isinstance(loss, list | dict) else [loss]
+        known = [number for number in map(number_of, losses) if number is not None]
         if known:
             found[key] = sum(known) / len(known)
     return found
