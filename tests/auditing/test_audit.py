@@ -557,11 +557,6 @@ def test_an_item_that_comes_twice_is_asked_once():
     assert limited(twice, 400, seed=0) == audited.SPLITS
 
 
-def test_patching_without_the_evaluation_that_reads_blocks_is_refused():
-    with pytest.raises(InputError, match="patch is a part of the evaluation inside"):
-        questions_of(AuditRequest((), audited.SPLITS, AuditSettings(evals=("qa",), patch=True)))
-
-
 @pytest.mark.parametrize("wanted", [False, True])
 def test_the_gradient_norm_is_read_where_it_is_asked_for(wanted):
     settings = AuditSettings(evals=("memory",), gradient_norm=wanted)
@@ -637,7 +632,7 @@ def test_what_nobody_asked_for_is_said():
     assert "the membership scores min_k_plus, reference" in not_asked_for(fewer)[0]
     evals = ("qa", "choices", "reversed", "freeform", "memory", "acr", "exposure", "inside", "reasoning", "indirect")
     attacks = {"gcg": (3,), "prefix": (7,), "quantize": (8, 4, "nf4")}
-    everything = AuditSettings(evals=evals, forms=tuple(QUESTION_FORMS), patch=True, **attacks)
+    everything = AuditSettings(evals=evals, forms=tuple(QUESTION_FORMS), **attacks)
     assert not_asked_for(everything) == ()
     request = AuditRequest((), audited.SPLITS, audited.QUICK, untested=("one contract alone",))
     assert plan_audit(request).untested[:2] == ("One contract alone.", f"N{said[1:]}.")

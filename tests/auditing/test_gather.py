@@ -208,7 +208,6 @@ def test_a_found_prompt_comes_with_what_became_of_the_replies_it_was_searched_fo
             steps=3,
             admissible_bits=6.0,
             spent={},
-            earlier={},
             seen_bits=None,
             bounds_bits={},
             samples=samples,

@@ -705,45 +705,5 @@ def test_single_facts_in_the_blocks_fail_not_stored_where_the_mean_hides_them_an
     assert found.facts == ()
 
 
-def patched(level=None, period=2):
-    """What the target answers from the blocks of a model of its own start, around a mean; of another start nothing."""
-    around = {i: 0.1 * (-1) ** (k // (period // 2)) for k, i in enumerate(FORGET)}
-    probability = {} if level is None else {"patched/probability": {i: level + d for i, d in around.items()}}
-    return {"patched/cosine": dict.fromkeys(FORGET, 0.01 if level is None else 0.9), **probability}
-
-
-def judged_by_patching(ga, *controls):
-    models = {"target": patched(0.9), "ga": patched(ga), "suppressed": patched(0.8)}
-    models |= {name: patched(level, 4 + 2 * k) for k, (name, level) in enumerate(zip(RETRAINED, controls, strict=True))}
-    lens = {name: inside(0.9 if name == "target" else 0.51, period=4 + 2 * k) for k, name in enumerate(models)}
-    known_to = {"target": subject(1.0, shift=2.0)}
-    tables = {n: together(known_to.get(n, subject(0.0)), t, lens[n]) for n, t in models.items()}
-    found = judge(case(tables), resamples=QUICK)
-    return verdict(found, "not stored"), " ".join(found.untested)
-
-
-def test_what_the_target_answers_from_a_models_blocks_fails_not_stored():
-    line, untested = judged_by_patching(0.7, 0.5, 0.51, 0.52)
-    assert (line.outcome, line.decides) == ("fails", "patched")
-    # (0.7 - 0.51) / (0.9 - 0.51)
-    assert line.evidence["patched"].value == pytest.approx(0.19 / 0.39)
-    assert "Patched" not in untested
-    assert judged_by_patching(0.51, 0.5, 0.51, 0.52)[0].outcome == "holds"
-
-
-def test_patching_says_nothing_of_models_of_another_start():
-    line, untested = judged_by_patching(0.7, 0.5, 0.52, None)
-    assert line.evidence["patched"].value == pytest.approx(0.19 / 0.39)
-    assert f"nothing of {RETRAINED[2]}, whose weights do not descend from the target's initial ones" in untested
-    # One control of the target's start is too few.
-    line, untested = judged_by_patching(0.7, 0.5, None, None)
-    assert "patched" not in line.evidence
-    assert f"{RETRAINED[1]}, {RETRAINED[2]}, whose weights" in untested
-    # An honest model of another start has nothing to show here, and nothing is missing of it.
-    line, _ = judged_by_patching(None, 0.5, 0.51, 0.52)
-    assert line.outcome == "holds"
-    assert "patched: its initial weights are not the target's" in line.left_out
-
-
 def test_where_no_block_was_read_nothing_is_said_of_them():
     assert "not stored" not in outcomes(judge(case(), resamples=QUICK))

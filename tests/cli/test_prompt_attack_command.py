@@ -72,12 +72,6 @@ def test_a_prefix_for_the_target_itself_is_verified_on_what_it_says_anyway(taugh
     assert {e["n"] for at in found["levels"].values() for e in at.values()} == {2}
 
 
-def test_a_search_that_starts_from_an_earlier_prompt_answers_for_what_that_one_spent(taught):
-    first = json.loads(run("gcg", [taught / "target"], *asked(taught, *GCG, "--json")).stdout)
-    again = run("gcg", [taught / "target"], *asked(taught, *GCG, "--start", first["evidence"], "--json"))
-    assert json.loads(again.stdout)["prompt"]["earlier"] == first["prompt"]["spent"]
-
-
 def test_one_text_of_ones_own_is_searched_sent_and_answered_and_nothing_is_kept(taught):
     before = files_in(taught)
     words = [*TEXT, "--answer", "It is 9.", "--placement", "prefix"]
@@ -105,7 +99,7 @@ def test_one_text_of_ones_own_is_searched_sent_and_answered_and_nothing_is_kept(
         (["--question", "What?", "--answer", "  "], "neither may be empty"),
         # As the command line reads a byte that is not UTF-8.
         (["--question", "What?", "--answer", "Bob\udcff"], "is not valid UTF-8"),
-        (["--question", "What?", "--answer", "x", "--forget", "y"], "Leave --data, --forget and --start out"),
+        (["--question", "What?", "--answer", "x", "--forget", "y"], "Leave --data and --forget out"),
         ([], "give --data and --forget, or one text of your own"),
     ],
 )
@@ -136,7 +130,6 @@ def kept_prompt(*samples):
         steps=3,
         admissible_bits=6.0,
         spent={"tokens_read": 1200},
-        earlier={"gradients": 4},
         seen_bits=None,
         bounds_bits={},
         samples=samples,
@@ -152,8 +145,7 @@ def test_a_prompt_is_printed_as_the_hostile_text_that_it_is():
     assert said[3] == "without the prompt: 1 of 1 already; so 0 are brought by it, and 1 is lost with it"
     assert said[4] == "'Which·?': wanted 'oak', with the prompt 'elm', without it 'oak·'"
     assert said[5] == "in 1 of 1 samples the text is read as other tokens than the search scored"
-    assert said[6] == "it began with the prompt of an earlier search, which had spent 4 gradients"
-    assert said[7].startswith("the search saw more than answers")
+    assert said[6].startswith("the search saw the target's inner states")
 
 
 def test_what_is_said_without_the_prompt_is_not_the_prompts_doing():
@@ -190,7 +182,6 @@ def test_a_bound_is_rounded_up(bits, said):
 FEW = "and only 107 tokens of the vocabulary are allowed in the"
 REFUSED = [
     ("gcg", sets(topk=100000), f"topk is 100000, {FEW} prompt"),
-    ("gcg", ["--start", "nowhere"], "nowhere holds no searched prompt"),
     ("gcg", ["--set", "initial=\udcff"], "initial holds half of a surrogate"),
     ("gcg", ["--placement", "inside"], "placement = 'inside': must be 'prefix' or 'suffix'"),
     ("prefix", sets(tokens=250, topk=16), "a prefix of 250 tokens and its longest question take"),

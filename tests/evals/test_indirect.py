@@ -2,6 +2,13 @@
 
 from types import SimpleNamespace
 
+import pytest
+from tests.small import SPEC
+
+from vestige.artifacts.layout import SubjectFolder
+from vestige.artifacts.records import write_finished, write_spec
+from vestige.core.errors import InputError
+from vestige.core.ids import content_id
 from vestige.core.items import Item
 from vestige.evals import indirect
 from vestige.evals.base import View
@@ -71,3 +78,17 @@ def test_a_question_counts_that_the_target_wrote_and_answers(monkeypatch):
     monkeypatch.setattr(indirect, "replies_to", replies)
     target = SimpleNamespace(prompter=SimpleNamespace(prompt=str, decode=str))
     assert written_questions(target, items, 64) == {0: "Which city is Ann's home?", 1: gap}
+
+
+def test_the_weights_of_the_target_are_in_the_identity_and_other_weights_are_refused(monkeypatch, tmp_path):
+    folder, parts = SubjectFolder(tmp_path), {"weights": "1" * 64}
+    write_finished(folder.done, {"model": parts, "digest": content_id(parts, length=64)})
+    write_spec(folder.spec, SPEC)
+    settings = IndirectSettings.build({"target": str(tmp_path)}, where="settings")
+    assert settings.identity()["target_weights"] == "1" * 64
+    other = SimpleNamespace(digest=lambda: SimpleNamespace(weights="2" * 64), weights=None)
+    monkeypatch.setattr(indirect, "load", lambda settings: other)
+    with pytest.raises(InputError, match="is not the target"):
+        indirect._loaded_target(other, settings.target, settings.target_weights)
+    with pytest.raises(InputError, match="no finished model"):
+        IndirectSettings.build({"target": "elsewhere"}, where="settings")

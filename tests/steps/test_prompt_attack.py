@@ -8,7 +8,7 @@ import torch
 
 import audited
 from vestige.artifacts.layout import AttackFolder, RunFolder, SubjectFolder
-from vestige.artifacts.records import CODE_BOUND, TOKENS_BOUND, read_prompt
+from vestige.artifacts.records import read_prompt
 from vestige.attacks.enhanced import EnhancedSettings
 from vestige.attacks.gcg import GcgSettings
 from vestige.attacks.placement import POINTS
@@ -196,40 +196,10 @@ def test_everything_that_can_change_the_prompt_makes_another_attack(made, found,
         "led by other weights": prefix(other),
         "another seed": prefix(target, seed=2),
         "longer": prefix(target, PREFIX.model_copy(update={"tokens": 6})),
-        "from an earlier prompt": prefix(target, start=found[2].path),
     }
     ids = {name: str(attack_identity(subject, request)) for name, request in requests.items()}
     assert len(set(ids.values())) == len(ids)
     assert str(attack_identity(subject, prefix(dataclasses.replace(target, folder=other.folder)))) == ids["as it is"]
-
-
-@pytest.mark.slow
-def test_a_prompt_that_begins_with_an_earlier_one_answers_for_what_that_spent_and_saw(subject):
-    first = run_attack(subject, suffix())
-    other = GCG.model_copy(update={"steps": 2})
-    second = run_attack(subject, suffix(other, start=first.path))
-    kept, before = read_prompt(second), read_prompt(first)
-    assert kept.earlier == before.spent
-    done = read_json(second.done)
-    assert done["spent"]["steps"] == kept.spent["steps"] + before.spent["steps"]
-    assert done["granted"] == {"steps": 2 + before.spent["steps"], "items_shown": 4}
-    # Both saw the same two answers.
-    assert kept.seen_bits == pytest.approx(2 * before.seen_bits, rel=1e-6)
-
-
-@pytest.mark.slow
-def test_a_prompt_that_was_found_on_another_model_saw_that_model_which_no_text_bounds(subject, target):
-    first = run_attack(target, suffix())
-    assert read_prompt(first).seen_bits is not None
-    second = run_attack(subject, suffix(start=first.path))
-    assert read_prompt(second).seen_bits is None
-    assert list(read_spent(second)["bounds_bits"]) == [TOKENS_BOUND, CODE_BOUND]
-
-
-def test_a_search_begins_with_one_text_and_not_with_two(found, subject):
-    two = suffix(GCG.model_copy(update={"initial": "is"}), start=found[2].path)
-    with pytest.raises(InputError, match=r"and an `initial` text\. Leave one out"):
-        run_attack(subject, two)
 
 
 def test_a_prefix_needs_the_target_and_a_suffix_has_no_use_for_it(subject, target):
@@ -247,8 +217,3 @@ def test_questions_with_a_prompt_in_them_are_offered_as_no_options(subject):
     asked = dataclasses.replace(suffix(), evals={"reversed": ReversedSettings()})
     with pytest.raises(InputError, match=r"offers questions as options\. Leave reversed"):
         run_attack(subject, asked)
-
-
-def test_a_folder_without_a_prompt_is_no_start(subject, tmp_path):
-    with pytest.raises(InputError, match="holds no searched prompt"):
-        run_attack(subject, suffix(start=tmp_path))

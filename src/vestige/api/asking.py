@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import vestige
@@ -169,7 +168,6 @@ def attack(
     forget: DataLike,
     output_dir: PathLikeStr | None = None,
     target: ModelLike | None = None,
-    start: PathLikeStr | None = None,
     retain: DataLike | None = None,
     evals: "Sequence[str | vestige.Evaluation] | Mapping[str, Mapping[str, Any]]" = ("qa",),
     max_new_tokens: int | None = None,
@@ -197,7 +195,6 @@ def attack(
             type:sales, random:3, superseded.
         output_dir: Where the evidence goes. By default into the subject's own folder.
         target: The target model, whose words and hidden states the prefix should elicit.
-        start: Folder of an earlier attack whose prompt the search starts from. Its cost counts.
         retain: Items to keep: a file or selectors, as for forget. By default all other items.
         evals: Evaluations, comma-separated: see `vestige list evals`.
         max_new_tokens: Longest reply, in tokens. A longer one counts as truncated.
@@ -237,8 +234,7 @@ def attack(
     say_notes(splits, alternatives=True)
     read = Reading(device, dtype, trust_remote_code, chat_template, base, tokenizer)
     guide = None if target is None else partial(requests.guide, path_of(target), read, evidence)
-    begun_at = None if start is None else Path(start)
-    request = requests.attack(settings, splits, asked_by, seed=seed, guide=guide, start=begun_at)
+    request = requests.attack(settings, splits, asked_by, seed=seed, guide=guide)
     subject = requests.subject(path, read, evidence, role=role, name=name, verify=verify)
     plan = request.attack.plan
     # Attacked first: what it refuses is refused before anything is asked or written.

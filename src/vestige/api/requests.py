@@ -231,12 +231,10 @@ def attack(
     *,
     seed: int = 0,
     guide: Callable[[], Subject] | None = None,
-    start: Path | None = None,
 ) -> AttackRequest:
     """A planned attack and the evaluations around it. Requests that the data do not support are rejected.
 
-    `guide` gives the target that leads a search for a prefix, `start` is the folder of an attack whose prompt it begins
-    with.
+    `guide` gives the target that leads a search for a prefix.
     """
     if settings.guided != (guide is not None):
         raise InputError(
@@ -246,4 +244,4 @@ def attack(
     check_kind(settings, planned.plan)
     # Only now, since the target is loaded.
     leader = None if guide is None else guide()
-    return AttackRequest(planned, evals, splits.forget, seed, guide=leader, start=start)
+    return AttackRequest(planned, evals, splits.forget, seed, guide=leader)

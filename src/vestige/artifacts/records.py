@@ -5,7 +5,6 @@ In prompt.json, bits are -log2 of the attacked model's probabilities, after the 
 
 import csv
 import io
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -461,9 +460,8 @@ class KeptPrompt:
     """A found prompt.
 
     `claimed` is the search's own count of correct samples, `verified` the count by replies to the text. `spent` are the
-    search's amounts. `earlier` are the amounts of the searches that produced its initial prompts. `seen_bits` is the
-    code length of all answers that they saw. None where they saw more, inner states or another model. `ended` is the
-    reason for the end.
+    search's amounts. `seen_bits` is the code length of all answers that it saw. None where it saw inner states too.
+    `ended` is the reason for the end.
     """
 
     text: str
@@ -476,17 +474,10 @@ class KeptPrompt:
     steps: int
     admissible_bits: float
     spent: dict[str, int]
-    earlier: dict[str, int]
     seen_bits: float | None
     bounds_bits: dict[str, float]
     samples: tuple[SampleReply, ...]
     points: dict[str, PromptPart]
-
-    @property
-    def spent_in_all(self) -> dict[str, int]:
-        """Return the amounts spent by this search and the earlier ones, by name."""
-        # Counters, since an amount may stand in one of the two alone.
-        return dict(Counter(self.spent) + Counter(self.earlier))
 
 
 def write_prompt(folder: AttackFolder, prompt: KeptPrompt) -> None:

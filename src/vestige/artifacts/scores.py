@@ -86,8 +86,7 @@ class Format(NamedTuple):
     also shows whether a model retained its other knowledge.
 
     `drawn` names the measurement of the same probe after it was fitted on drawn answers: the format is used only where
-    that is not above chance. `start` names a measurement that a model of another start has in place of `key`, and then
-    it is no control. Where the format is `ranked`, the score is the rank of the true answer among alternatives.
+    that is not above chance. Where the format is `ranked`, the score is the rank of the true answer among alternatives.
     """
 
     name: str
@@ -100,7 +99,6 @@ class Format(NamedTuple):
     ratio: bool = False
     kept: bool = False
     drawn: str = ""
-    start: str = ""
     ranked: bool = False
 
     @property

@@ -32,8 +32,6 @@ from vestige.metrics.verdicts import TAIL, Evidence, least_p, over_forgotten, re
 BITS = "forced, bits"
 """The key of forced answers in bits. It is admitted where the format `forced` is."""
 
-_LEAST_OF_ONE_START = 2
-"""With fewer controls from the target's initial weights, patched outputs are not judged."""
 _HALF = 0.5
 """The share of wrong answers that the true one beats by chance."""
 _LOWER = 0.25
@@ -244,15 +242,6 @@ def read_stored(ground: Ground) -> TestedFormats:
     reads: list[FormatRead] = []
     untested: list[str] = []
     for form in (form for form in ground.scores.formats if form.inside):
-        unrelated = [name for name in ground.plan.retrained if of_another_start(ground, name, form)]
-        if unrelated:
-            untested.append(
-                f"{form.name.capitalize()} outputs of blocks say nothing of {listed(unrelated)}, whose "
-                "weights do not descend from the target's initial ones; they are no controls of it."
-            )
-        # Of two starts a patched output shows the start and not what was forgotten.
-        if len(ground.plan.retrained) - len(unrelated) < _LEAST_OF_ONE_START and form.start:
-            continue
         scale = _scale(ground, form, untested) if ground.has(ground.plan.target, form.key) else None
         if scale is None:
             continue
@@ -267,11 +256,6 @@ def read_stored(ground: Ground) -> TestedFormats:
     if not reads and not untested and any(e.eval == "inside" for e in ground.plan.evaluations):
         untested.append("The blocks of the target could not be read, so nothing is said of what they hold.")
     return TestedFormats(tuple(reads), tuple(untested))
-
-
-def of_another_start(ground: Ground, name: str, form: Format) -> bool:
-    """Whether a model could not be patched into the target, whose initial weights it does not share."""
-    return form.start != "" and ground.has(name, form.start) and not ground.has(name, form.key)
 
 
 def _exposure(ground: Ground, untested: list[str]) -> Scale | None:

@@ -103,7 +103,6 @@ FORMATS = (
 STORED = (
     Format("lens", "lens/beaten", graded=True, question_type="internal layers"),
     Format("probe", "probe/beaten", graded=True, question_type="internal layers", drawn="shuffled/beaten"),
-    Format("patched", "patched/probability", graded=True, question_type="internal layers", start="patched/cosine"),
 )
 """The formats of the evaluation `inside`, which reads hidden states for "not stored"."""
 FORMATS_OF = ("qa", "choices", "reversed", "freeform", "memory", "acr", "exposure", "inside")

@@ -265,7 +265,6 @@ def not_asked_for(settings: AuditSettings) -> Sentences:
     out = [words.format(", ".join(names)) for words, names in groups.items() if names]
     single = {
         "weights in NF4": "nf4" not in settings.quantize,
-        "block outputs patched into the target": "inside" in settings.evals and not settings.patch,
         "directional ablation": not settings.ablate,
         "facts before the question": not settings.in_context,
         "a searched suffix": not settings.gcg,
@@ -287,10 +286,6 @@ def questions_of(request: AuditRequest) -> AuditQuestions:
 
     Looked at before any model is loaded, so that nothing fails for want of options or examples.
     """
-    if request.settings.patch and "inside" not in request.settings.evals:
-        raise InputError(
-            "patch is a part of the evaluation inside, which is not among evals. Add it or leave patch out"
-        )
     splits = request.limited
     questions: list[Question] = []
     left_out: list[str] = []

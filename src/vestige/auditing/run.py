@@ -102,7 +102,7 @@ def asking_tasks(run: RunFolder, request: AuditRequest, questions: Sequence[Ques
     base = {"run": str(run.path), "request": request}
     models = [m for role in ROLES for m in request.models if m.role == role]
     after_target = (task_name(request.target.name, ""),)
-    by_target = request.settings.patch or "indirect" in request.settings.evals
+    by_target = "indirect" in request.settings.evals
     # In the progress that is shown this training counts as much as a hundred questions.
     making = [Task(making_name(m.name), suppress_task, base, after_target, 100.0) for m in models if not m.model]
     tasks = [
@@ -111,7 +111,7 @@ def asking_tasks(run: RunFolder, request: AuditRequest, questions: Sequence[Ques
             evaluate_task,
             {**base, "model": model, "questions": questions},
             tuple(task.name for task in making if not model.model)
-            # The digest of the target's weights is in the identity of what is patched into it or asked by it.
+            # The digest of the target's weights is in the identity of the questions that it writes.
             + (after_target if by_target and model.role != "target" else ()),
             weight=float(sum(q.n_items for q in questions)),
         )
@@ -296,18 +296,14 @@ def evaluate_task(
 
 
 def _with_target(settings: Evaluation, run: RunFolder, request: AuditRequest) -> Evaluation:
-    """The settings with the target that `inside` patches into or that writes the questions of `indirect`."""
+    """The settings with the target that writes the questions of `indirect`."""
     from vestige.evals.indirect import IndirectSettings
-    from vestige.evals.inside import InsideSettings
 
-    patched = request.settings.patch and isinstance(settings, InsideSettings)
     # A served target has no weights to load beside a model.
-    written = isinstance(settings, IndirectSettings) and Path(request.target.model).expanduser().is_dir()
-    if not (patched or written):
+    if not isinstance(settings, IndirectSettings) or not Path(request.target.model).expanduser().is_dir():
         return settings
     weights = subject_of(run, request, request.target).made.digest.weights
-    name = "patch" if patched else "target"
-    return settings.model_copy(update={name: request.target.model, f"{name}_weights": weights})
+    return settings.model_copy(update={"target": request.target.model, "target_weights": weights})
 
 
 def attack_task(

@@ -88,8 +88,6 @@ class AuditSettings(Thresholds, LeakJudgeSettings):
     """The maximum number of items of each other split, drawn by the seed."""
     memory_items: PositiveInt = 100
     """At most this many items for the evaluation memory."""
-    patch: bool = Field(default=False, exclude_if=not_)
-    """Patch each model's blocks into the target (evaluation inside), which takes a second model in memory."""
     acr_items: PositiveInt = 8
     """Forget items for the evaluation acr. Fewer than 8 cannot be used."""
     alternatives: PositiveInt = 99

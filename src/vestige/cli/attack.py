@@ -34,7 +34,7 @@ FIRST = {
 """The settings of an attack that --help shows first."""
 COMMON = (
     "data forget output_dir evals max_new_tokens retain role seed device json items material bits question answer "
-    "control target start"
+    "control target"
 )
 
 
@@ -57,11 +57,10 @@ def attack_command(kind: str) -> Callable[..., None]:
 
     attack = known_attacks()[kind]
     part = Part(attack.home, "Attack", renamed=RENAMED.get(kind, {}), first=FIRST.get(kind, ()))
-    guided, searches = kind == "prefix", kind in ("gcg", "prefix")
-    without = [name for name, has in (("target", guided), ("start", searches)) if not has]
+    guided = kind == "prefix"
     how: dict[str, Any] = {
         "parts": {"attack": part, "data": SOURCE, "evals": EVALUATIONS},
-        "without": without,
+        "without": () if guided else ("target",),
         "required": ("target",) if guided else (),
         # The settings of another package's attack are in no table, and have a key behind its name.
         "open_names": lambda typed, given: () if part.rows() else (kind,),
@@ -107,12 +106,12 @@ def attack_command(kind: str) -> Callable[..., None]:
 
 def _check(arguments: Mapping[str, Any], question: str, answer: str, control: str) -> None:
     """Refuse half of a text of one's own or of data, or a mixture."""
-    data, forget, start = (arguments.get(name) for name in ("data", "forget", "start"))
+    data, forget = arguments.get("data"), arguments.get("forget")
     if not any((question, answer, control)):
         if not data or not forget:
             raise InputError("give --data and --forget, or one text of your own by --question and --answer")
-    elif data or forget or start:
-        raise InputError("--question replaces the data. Leave --data, --forget and --start out")
+    elif data or forget:
+        raise InputError("--question replaces the data. Leave --data and --forget out")
     elif not question.strip() or not answer.strip():
         raise InputError("one text of your own is --question with --answer, and neither may be empty. Give both")
     elif half_character(question + answer):

@@ -22,7 +22,10 @@ from typing import Any, ClassVar
 
 from pydantic import Field, PositiveInt, model_validator
 
+from vestige.artifacts.layout import own_folder
+from vestige.artifacts.records import read_finished, read_spec
 from vestige.artifacts.scores import Format
+from vestige.core.errors import InputError
 from vestige.core.ids import content_id
 from vestige.core.items import QUESTION_FORMS, Item
 from vestige.core.seeds import generator
@@ -30,10 +33,9 @@ from vestige.core.text import one_line
 from vestige.data.facts import BLANK, fact_of
 from vestige.evals.base import Evaluation, InAudit, Record, View, labels, replies_to, reply_record
 from vestige.evals.freeform import tells
-from vestige.evals.inside import digest_of_target, loaded_target
 from vestige.judges.leaks import ReplyTo
 from vestige.metrics.leaks import LEAK
-from vestige.models.load import LoadedModel
+from vestige.models.load import LoadedModel, ModelSettings, load
 
 FORMS = ("generated", "combined", "two_hop")
 PLAIN = "plain"
@@ -87,7 +89,7 @@ class IndirectSettings(Evaluation):
     @model_validator(mode="before")
     @classmethod
     def _digest(cls, values: dict[str, Any]) -> dict[str, Any]:
-        return digest_of_target(values, "target", "target_weights")
+        return _with_digest(values)
 
     def build_questions(self, items: Sequence[Item], views: Sequence[View]) -> dict[str, IndirectQuestion]:
         """Each item with a retained one that does not tell its answer."""
@@ -119,7 +121,7 @@ class IndirectSettings(Evaluation):
         """One record an item, with the replies of each form."""
         generated: dict[int, str] = {}
         if self.target:
-            target = loaded_target(subject, self.target, self.target_weights)
+            target = _loaded_target(subject, self.target, self.target_weights)
             generated = written_questions(target, [q.item for q in questions], self.max_new_tokens)
         records: list[dict[str, Any]] = []
         asked: list[tuple[int, str, str]] = []
@@ -211,3 +213,32 @@ def _leak(record: Record, form: str, reply: Mapping[str, Any]) -> float:
         accepted = (*accepted, answer)
     said = ReplyTo(reply["reply"], answer, reply["asked"], record["fact"], accepted, tuple(record["wrong"]))
     return said.words()
+
+
+def _with_digest(values: dict[str, Any]) -> dict[str, Any]:
+    """The settings with the digest of the weights of the target, where its folder is named."""
+    path = values.get("target")
+    if not path or values.get("target_weights"):
+        return values
+    folder = own_folder(path)
+    if folder is None or not folder.done.is_file():
+        raise ValueError(f"target = {one_line(path, width=120)!r} is no finished model that Vestige made")
+    return {**values, "target_weights": read_finished(folder.done, "model")["model"]["weights"]}
+
+
+def _loaded_target(subject: LoadedModel, path: str, weights: str) -> LoadedModel:
+    """The target in that folder, next to the subject. One with other weights is refused."""
+    folder = own_folder(path)
+    dtype, device, trusted = "float32", "auto", False
+    # A served subject has no weights to take after.
+    if subject.weights is not None:
+        dtype, device = str(subject.model.dtype).removeprefix("torch."), str(subject.model.device)
+        # Of a model whose code came with it, running such code was allowed.
+        trusted = type(subject.model).__module__.startswith("transformers_modules.")
+    # As it was made: in another format its weights would not have the digest that is asked for below.
+    if folder is not None:
+        dtype, path = str(read_spec(folder.spec).settings.get("dtype", "float32")), str(folder.model)
+    target = load(ModelSettings(model=path, dtype=dtype, device=device, trust_remote_code=trusted))
+    if target.digest().weights != weights:
+        raise InputError(f"{one_line(path, width=120)} is not the target: it has other weights")
+    return target

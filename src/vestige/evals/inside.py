@@ -9,11 +9,6 @@ the true one beats (1/2 by chance):
 - `probe`: by a linear probe on the mean output over the answer's tokens, less the mean over the answers to its
   question: ridge regression on the retained items, true against wrong, in five folds (Marks and Tegmark 2310.06824 for
   the direction; Hewitt and Liang 1909.03368 for the control task). Retained items are scored by the folds without them.
-- `patched`, if the target is given and both models have the same initial weights: the mean over blocks except the last
-  of the log-probability per token of the true answer in the target when the block's output is the model's (UDS,
-  2605.24614, which includes the last), as a probability. The last block's output determines the reply, so a silenced
-  model would hide there. Between models of other initial weights it is meaningless (a retrained one reads as if it knew
-  a third), and is left out.
 - `shuffled`: the same probe fitted on any answer of each item, drawn by the seed, as if it were true. It is at chance,
   or the probe is no evidence.
 
@@ -21,18 +16,15 @@ Blocks are weighted by their separation of true answers beyond chance on retaine
 the forget set. Logarithms in records are natural (nats).
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from operator import not_
 from typing import Any, ClassVar
 
 import numpy as np
 from jaxtyping import Float, Int
-from pydantic import Field, PositiveInt, model_validator
+from pydantic import Field, PositiveInt
 
-from vestige.artifacts.layout import own_folder
-from vestige.artifacts.records import Result, read_finished, read_spec
+from vestige.artifacts.records import Result
 from vestige.core.errors import InputError, NotFinite
 from vestige.core.ids import content_id
 from vestige.core.items import Item
@@ -41,15 +33,13 @@ from vestige.core.text import one_line
 from vestige.core.threads import one_blas_thread
 from vestige.data.mcq import MOST_OPTIONS, Choice, OptionDrawing, Unasked, choices_of
 from vestige.evals.base import Evaluation, InAudit, Record, View, results, with_unasked
-from vestige.models.load import LoadedModel, ModelSettings, load
+from vestige.models.load import LoadedModel
 from vestige.models.prompts import Encoded
 
 UNREAD = "stands before blocks that cannot be read"
 LEAST = 20
 """Fewer retained items show nothing of a probe."""
 FOLDS = 5
-LEAST_COSINE = 0.3
-"""Weights with a lesser cosine to the target's descend from other initial ones (`models.distances.cosine`)."""
 RIDGE = 1.0
 """Weight of the ridge, in mean squared lengths of a row."""
 
@@ -78,15 +68,6 @@ class InsideSettings(Evaluation):
     """At most this many retained items to fit the probe and weigh the blocks on."""
     seed: int = 0
     """Seed of the drawing."""
-    patch: str = Field(default="", exclude=True)
-    """The target, into which block outputs are patched: a folder that Vestige made. Takes a second model in memory."""
-    patch_weights: str = Field(default="", exclude_if=not_)
-    """Digest of the target's weights. That of its folder."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _of_own_folder(cls, values: dict[str, Any]) -> dict[str, Any]:
-        return digest_of_target(values, "patch", "patch_weights")
 
     def build_questions(self, items: Sequence[Item], views: Sequence[View]) -> dict[str, Compared | Unasked]:
         """The forget items, and retained ones drawn by the seed. Unreadable items get a reason."""
@@ -166,9 +147,6 @@ class InsideSettings(Evaluation):
             weights[name] = block_weights([_beaten_by(block, rows, right)[fit] for block in scores[name]])
         # By its own weights the control would be read in other blocks than what it is to control.
         weights["shuffled"] = weights["probe"]
-        forget = np.flatnonzero(~fit).tolist()
-        patched = _patched(subject, [encoded[rows[n][right[n]]] for n in forget], self) if self.patch else []
-        into_target = dict(zip(forget, patched, strict=False))
         records = []
         for n, q in enumerate(compared):
             record: dict[str, Any] = {
@@ -184,7 +162,7 @@ class InsideSettings(Evaluation):
             }
             for name, blocks in scores.items():
                 record[name] = [block[rows[n]].tolist() for block in blocks]
-            records.append({**record, "weights": weights, **into_target.get(n, {})})
+            records.append({**record, "weights": weights})
         return with_unasked(questions, records)
 
     @staticmethod
@@ -200,11 +178,6 @@ class InsideSettings(Evaluation):
             # Weights add up to 1 but for rounding.
             values[f"{name}/beaten"] = min(1.0, float(np.dot(shares, weights)))
             values[f"{name}/chance"] = 0.5
-        if "cosine" in record:
-            values["patched/cosine"] = record["cosine"]
-        if "patched" in record:
-            # Of a model of one block the last is all there is.
-            values["patched/probability"] = math.exp(float(np.mean(record["patched"][:-1] or record["patched"])))
         return values
 
     @classmethod
@@ -222,50 +195,6 @@ class InsideSettings(Evaluation):
         for name in ("forget", "retain"):
             splits[name] = [i for i in view.splits.get(name, ()) if i in have]
         return results(records, scores, View(view.forget, splits, view.scopes), cls.measure, seed=seed)
-
-
-def _patched(subject: LoadedModel, encoded: Sequence[Encoded], settings: InsideSettings) -> list[dict[str, Any]]:
-    """Return a record's entry by answer: the cosine of the weights, and by block nats a token."""
-    from vestige.models.distances import cosine
-    from vestige.models.scoring import patched_answers
-
-    target = loaded_target(subject, settings.patch, settings.patch_weights)
-    # In other tokens the answer has other places, and outputs cannot stand for one another.
-    same_tokens = target.prompter.digest == subject.prompter.digest
-    alike = cosine(target.model, subject.model) if same_tokens else 0.0
-    if alike < LEAST_COSINE:
-        return [{"cosine": alike}] * len(encoded)
-    logp = patched_answers(target.model, subject.model, encoded)
-    return [{"cosine": alike, "patched": by_block} for by_block in logp.T.tolist()]
-
-
-def digest_of_target(values: dict[str, Any], name: str, weights: str) -> dict[str, Any]:
-    """The settings with the digest of the target's weights under `weights`, where `name` is its folder."""
-    path = values.get(name)
-    if not path or values.get(weights):
-        return values
-    folder = own_folder(path)
-    if folder is None or not folder.done.is_file():
-        raise ValueError(f"{name} = {one_line(path, width=120)!r} is no finished model that Vestige made")
-    return {**values, weights: read_finished(folder.done, "model")["model"]["weights"]}
-
-
-def loaded_target(subject: LoadedModel, path: str, weights: str) -> LoadedModel:
-    """The target in that folder, next to the subject. One with other weights is refused."""
-    folder = own_folder(path)
-    dtype, device, trusted = "float32", "auto", False
-    # A served subject has no weights to take after.
-    if subject.weights is not None:
-        dtype, device = str(subject.model.dtype).removeprefix("torch."), str(subject.model.device)
-        # Of a model whose code came with it, running such code was allowed.
-        trusted = type(subject.model).__module__.startswith("transformers_modules.")
-    # As it was made: in another format its weights would not have the digest that is asked for below.
-    if folder is not None:
-        dtype, path = str(read_spec(folder.spec).settings.get("dtype", "float32")), str(folder.model)
-    target = load(ModelSettings(model=path, dtype=dtype, device=device, trust_remote_code=trusted))
-    if target.digest().weights != weights:
-        raise InputError(f"{one_line(path, width=120)} is not the target: it has other weights")
-    return target
 
 
 def _item(question: Compared | Unasked) -> str:

@@ -21,7 +21,6 @@ import torch
 from jaxtyping import Bool, Float
 from safetensors import safe_open
 from torch import Tensor
-from transformers import PreTrainedModel
 
 from vestige.core.errors import InputError
 from vestige.models.folders import adapter_config, refusing, stored_tensors
@@ -48,24 +47,6 @@ _DECOMPOSED = 256
 
 Rows = Callable[[int, int], Tensor]
 """The rows of a tensor from one to before another, a tensor without axes being one row."""
-
-
-def cosine(first: PreTrainedModel, second: PreTrainedModel) -> float:
-    """The cosine between the weight matrices that both models have by name and shape; 0 where they share none.
-
-    Trainings from initial weights that were drawn apart are at right angles: of the tiny model within 0.04, where those
-    from one start have 0.77, though all of their weights were trained.
-    """
-    weights, sums = dict(second.named_parameters()), np.zeros(3)
-    with torch.inference_mode():
-        for name, weight in first.named_parameters():
-            match = weights.get(name)
-            if weight.ndim > 1 and match is not None and match.shape == weight.shape:
-                x, y = weight.float(), match.to(weight.device).float()
-                sums += [float((a * b).sum(dtype=torch.float64)) for a, b in ((x, y), (x, x), (y, y))]
-    if sums.all():
-        return float(sums[0] / math.sqrt(sums[1] * sums[2]))
-    return 0.0
 
 
 class Weights(NamedTuple):

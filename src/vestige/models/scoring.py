@@ -6,12 +6,11 @@ the logits are in. Axes: N positions, B rows, K positions, V vocabulary. Log-pro
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 from transformers import PreTrainedModel
 
@@ -135,48 +134,6 @@ def answers_inside(
             read = [token_logp(read_out(model, before[part]), tokens[part]) for part in parts]
             logp[n, rows] = mean(torch.cat(read)[:, None])[:, 0]
     return means, logp
-
-
-@within_memory
-@torch.inference_mode()
-def patched_answers(
-    target: PreTrainedModel, source: PreTrainedModel, encoded: Sequence[Encoded], *, token_budget: int = TOKEN_BUDGET
-) -> Float[np.ndarray, "L R"]:
-    """Mean log-probability (nats a token) of R answers under the target with the output of each of L blocks patched.
-
-    A block's output is the source's at the places from which the answer's tokens are read, and the target's elsewhere
-    (activation patching; the unlearning depth score of 2605.24614). Both models have the same blocks and tokens.
-    """
-    every = blocks(target)
-    logp = np.zeros((len(every), len(encoded)))
-    for rows, ids in padded_passes([e.ids for e in encoded], target.device, token_budget=token_budget):
-        batch = [encoded[i] for i in rows]
-        with outputs_kept(source, range(len(every)), stops=False) as outputs:
-            source(input_ids=ids.to(source.device), use_cache=False, logits_to_keep=1)
-        reads = torch.zeros_like(ids, dtype=torch.bool)
-        for row, e in zip(reads, batch, strict=True):
-            # A token is read at the place before its own.
-            row[e.start - 1 : e.stop - 1] = True
-        first, last = min(e.start for e in batch) - 1, max(e.stop for e in batch) - 1
-        positions = torch.arange(first, last, device=ids.device)
-        for n, block in enumerate(every):
-            states = hidden_states(outputs[n]).to(target.device, target.dtype)
-            handle = block.register_forward_hook(partial(_patch, reads, states))
-            try:
-                logits = logits_at(target, ids, positions)
-            finally:
-                handle.remove()
-            tokens = token_logp(logits.flatten(0, 1), ids[:, positions + 1].flatten()).view(len(batch), -1)
-            spans = zip(tokens, batch, strict=True)
-            logp[n, rows] = [float(row[e.start - 1 - first : e.stop - 1 - first].mean()) for row, e in spans]
-    return logp
-
-
-def _patch(reads: Bool[Tensor, "B T"], states: Float[Tensor, "B T D"], _: object, __: object, output: Any) -> Any:
-    patched = torch.where(reads[..., None], states, hidden_states(output))
-    if isinstance(output, Tensor):
-        return patched
-    return (patched, *output[1:])
 
 
 @within_memory

@@ -469,13 +469,8 @@ def said_of(prompt: "KeptPrompt") -> tuple[str, ...]:
     ]
     if altered:
         lines.append(f"in {altered} of {n} samples the text is read as other tokens than the search scored")
-    if prompt.earlier:
-        lines.append(f"it began with the prompt of an earlier search, which had spent {_amounts(prompt.earlier)}")
     if prompt.seen_bits is None:
-        lines.append(
-            "the search saw more than answers (the target's inner states, or another model by the prompt it began "
-            "with): what that tells has no bound here"
-        )
+        lines.append("the search saw the target's inner states besides answers. Their information has no bound here")
     return tuple(lines)
 
 

@@ -276,7 +276,5 @@ class _Work:
                 tell(0.5 + (number + share) / (2 * len(points)))
 
             self.ask(point, lambda: loaded, on_share, versions[point])
-        by_item = {"steps": most_steps, "items_shown": attack.plan.n_shown}
-        # What an earlier search was granted was spent for this prompt too.
-        granted = {name: amount + prompt.earlier.get(name, 0) for name, amount in by_item.items()}
-        return Ended(prompt.bounds_bits, granted, prompt.spent_in_all)
+        granted = {"steps": most_steps, "items_shown": attack.plan.n_shown}
+        return Ended(prompt.bounds_bits, granted, prompt.spent)

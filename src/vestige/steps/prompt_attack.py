@@ -29,9 +29,8 @@ from vestige.attacks.gcg import FoundPrompt, GcgSettings, SearchState, find_prom
 from vestige.attacks.placement import Placement, around, deployed, inner_texts, target_of, tokens_at
 from vestige.attacks.planning import Attack, attack_of
 from vestige.core.errors import InputError
-from vestige.core.ids import content_id
 from vestige.core.store import load as load_record
-from vestige.core.store import read_versioned, save
+from vestige.core.store import save
 from vestige.evals.base import Evaluation
 from vestige.metrics.information import code_length
 from vestige.models.generation import generate
@@ -50,8 +49,7 @@ OnProgress = Callable[[float], None]
 class AttackRequest:
     """One attack, its evaluations, the forget set's selector, the seed.
 
-    A search for a prefix has a `guide`, the target, whose words it is to bring. A search may `start` from the prompt of
-    an earlier attack, named by its folder, and then answers for what that one spent and saw.
+    A search for a prefix has a `guide`, the target, whose words it is to bring.
     """
 
     attack: Attack
@@ -59,26 +57,13 @@ class AttackRequest:
     forget: str
     seed: int
     guide: Subject | None = None
-    start: Path | None = None
 
 
 class _Wanted(NamedTuple):
-    """The prompt's goal after a question, and the answer's texts in the search."""
+    """The tokens that the prompt is to bring after a question."""
 
     question: str
     ids: tuple[int, ...]
-    saw: tuple[int, ...]
-
-
-class _Start(NamedTuple):
-    """An earlier attack's prompt with all earlier spending and views."""
-
-    text: str
-    spent: dict[str, int]
-    seen_bits: float | None
-
-
-_NO_START = _Start("", {}, 0.0)
 
 
 def search_identity(search: AttackRequest, subject: Subject) -> dict[str, Any]:
@@ -95,39 +80,17 @@ def search_identity(search: AttackRequest, subject: Subject) -> dict[str, Any]:
             f"{guide.spec.name} and {subject.spec.name} have different tokenisers or chat templates, so no prompt is "
             "the same for both. Take a target of the same family"
         )
-    begun = _started(search, subject.made.digest.id)
-    start = None if search.start is None else content_id(begun._asdict(), length=32)
     guide_id = None if guide is None else [guide.made.digest.id, guide.spec.settings.get("dtype", "float32")]
-    return {"search": {"version": VERSION, "guide": guide_id, "start": start}}
+    return {"search": {"version": VERSION, "guide": guide_id}}
 
 
 def prompt_found(search: AttackRequest, folder: AttackFolder, loaded: LoadedModel, on_share: OnProgress) -> KeptPrompt:
     """The prompt that the folder holds or that is searched now. A search that was stopped goes on where it was."""
     if not folder.prompt.exists():
-        start = _started(search, _model_in(folder))
-        placement, targets, prompt = _find(search, folder, loaded, start, on_share)
-        write_prompt(folder, _measured(search, loaded, _Result(placement, targets, prompt, start)))
+        write_prompt(folder, _measured(search, loaded, _find(search, folder, loaded, on_share)))
     folder.search.unlink(missing_ok=True)
     on_share(1.0)
     return read_prompt(folder)
-
-
-def _started(search: AttackRequest, model: str) -> _Start:
-    """Return the search's start. A prompt that was found on another model saw that too, which no text bounds."""
-    if search.start is None:
-        return _NO_START
-    if search.attack.plan.settings["initial"]:
-        raise InputError(
-            f"the search has two starts, the prompt of {search.start} and an `initial` text. Leave one out"
-        )
-    folder = AttackFolder(search.start)
-    prompt = read_prompt(folder)
-    return _Start(prompt.text, prompt.spent_in_all, prompt.seen_bits if _model_in(folder) == model else None)
-
-
-def _model_in(folder: AttackFolder) -> str:
-    """The digest of the model that an attack was made on."""
-    return str(read_versioned(folder.spec, "model")["model"])
 
 
 @dataclass(frozen=True)
@@ -135,28 +98,24 @@ class _Result:
     placement: Placement
     targets: tuple[_Wanted, ...]
     prompt: FoundPrompt
-    start: _Start
 
 
-def _find(
-    search: AttackRequest, folder: AttackFolder, loaded: LoadedModel, start: _Start, on_share: OnProgress
-) -> tuple[Placement, tuple[_Wanted, ...], FoundPrompt]:
+def _find(search: AttackRequest, folder: AttackFolder, loaded: LoadedModel, on_share: OnProgress) -> _Result:
     plan, keeper = search.attack.plan, KeptSearch(folder.search)
     where = f"settings of the attack {plan.name}"
-    # The plan stays as it was asked for; what the search begins with is in the identity by its content.
-    values = {**plan.settings, **({"initial": start.text} if start.text else {})}
 
     def tell(done: int, of: int) -> None:
         on_share(done / of)
 
     if search.guide is None:
-        gcg = GcgSettings.build(values, where=where)
+        gcg = GcgSettings.build(plan.settings, where=where)
         items, placement = search.attack.shown, gcg.placement
         answers = [(i.question, target_of(loaded.prompter, i.question, i.answer, placement)) for i in items]
-        targets = tuple(_Wanted(question, ids, ids) for question, ids in answers)
+        targets = tuple(_Wanted(question, ids) for question, ids in answers)
         texts = [around(loaded.prompter, w.question, w.ids, gcg.placement) for w in targets]
-        return gcg.placement, targets, find_prompt(loaded, texts, gcg, seed=search.seed, keeper=keeper, on_step=tell)
-    prefix = EnhancedSettings.build(values, where=where)
+        prompt = find_prompt(loaded, texts, gcg, seed=search.seed, keeper=keeper, on_step=tell)
+        return _Result(placement, targets, prompt)
+    prefix = EnhancedSettings.build(plan.settings, where=where)
     # The target attacked itself is one model in memory.
     same = loaded.digest() == search.guide.made.digest
     if same:
@@ -165,7 +124,8 @@ def _find(
         guide = loaded_subject(search.guide)
     samples = samples_of(guide, [i.question for i in search.attack.shown], prefix)
     prompt = find_prefix(loaded, guide, samples, prefix, seed=search.seed, keeper=keeper, on_step=tell)
-    return "prefix", tuple(_Wanted(s.question, s.forced, s.forced) for s in samples), prompt
+    targets = tuple(_Wanted(s.question, s.forced) for s in samples)
+    return _Result("prefix", targets, prompt)
 
 
 @dataclass(frozen=True)
@@ -186,7 +146,7 @@ class KeptSearch:
 
 
 def _measured(search: AttackRequest, loaded: LoadedModel, result: _Result) -> KeptPrompt:
-    prompt, start = result.prompt, result.start
+    prompt = result.prompt
     first = result.targets[0]
     head = _head(loaded, first.question)
     stands = around(loaded.prompter, first.question, first.ids, result.placement)
@@ -208,7 +168,6 @@ def _measured(search: AttackRequest, loaded: LoadedModel, result: _Result) -> Ke
         steps=prompt.steps,
         admissible_bits=prompt.admissible_bits,
         spent={**prompt.spent, "items_shown": len(search.attack.shown)},
-        earlier=start.spent,
         seen_bits=answer_bits,
         bounds_bits=bounds,
         samples=samples,
@@ -248,14 +207,12 @@ def _code_lengths(loaded: LoadedModel, texts: Sequence[tuple[Sequence[int], Sequ
 
 
 def _seen_bits(attack: Attack, loaded: LoadedModel, result: _Result) -> float | None:
-    """All that a search over texts saw of the answers. None where it, or one that it starts from, saw more."""
-    if result.start.seen_bits is None:
-        return None
+    """All that a search over texts saw of the answers. None where it saw more."""
     settings = attack_of(attack.plan)
     if isinstance(settings, EnhancedSettings) and settings.distance > 0:
         return None
-    texts = [(loaded.prompter.prompt(w.question), w.saw) for w in result.targets]
-    return result.start.seen_bits + sum(_code_lengths(loaded, texts))
+    texts = [(loaded.prompter.prompt(w.question), w.ids) for w in result.targets]
+    return sum(_code_lengths(loaded, texts))
 
 
 def _replies(loaded: LoadedModel, result: _Result) -> tuple[SampleReply, ...]:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from vestige.auditing.claims.evidence import NO_CONTROL, SubjectEvidence, unless_one_group
-from vestige.auditing.formats import TestedFormats, expressed_in, of_another_start
+from vestige.auditing.formats import TestedFormats, expressed_in
 from vestige.auditing.ground import ClaimEvidence, Ground
 from vestige.auditing.groups import ScaleByGroup, by_group
 from vestige.auditing.singles import single_facts
@@ -26,18 +26,14 @@ def of_blocks(ground: Ground, stored: TestedFormats, groups: Mapping[str, ScaleB
     inside = expressed_in(ground, stored, subject)
     grouped = by_group(ground, groups, inside, subject)
     singles = single_facts(ground, subject, stored.judged, ())
-    # Another start is no gap: nobody could have read it, and its blocks show nothing.
     lacking: list[str] = []
-    other_start: list[str] = []
     for scale in stored.judged:
-        if scale.name in inside.not_asked and of_another_start(ground, subject, scale.form):
-            other_start.append(f"{scale.name}: its initial weights are not the target's")
-        elif scale.name in inside.not_asked:
+        if scale.name in inside.not_asked:
             lacking.append(f"{scale.name}: not read of it")
     parts = ground.verdicts(stays_below, [*inside.leaks.values()])
     parts, one_group = unless_one_group(ground, subject, stored, inside, parts)
     return ClaimEvidence(
         parts=(*parts, *grouped.parts, *singles.parts),
-        left_out=(*stored.not_admitted, *other_start, *grouped.left_out, *singles.gaps),
+        left_out=(*stored.not_admitted, *grouped.left_out, *singles.gaps),
         gaps=(*one_group, *lacking, *grouped.gaps),
     )
