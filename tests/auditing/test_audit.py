@@ -523,6 +523,9 @@ def test_a_control_without_a_name_of_its_own_is_called_by_what_it_left_out_and_i
     write_spec(folder.spec, dataclasses.replace(plain, name=f"retrained {plain.forget}", seed=2))
     (_, control) = named_models("hub/target", [], [str(folder.path)])
     assert control.name == f"retrained without {plain.forget}, seed 2"
+    # As a model to be judged it has the name under which it was submitted.
+    (_, submitted) = named_models("hub/target", [str(folder.path)], [])
+    assert submitted.name == "control"
 
 
 def test_a_model_is_the_same_by_the_folder_around_it(made):

@@ -6,6 +6,8 @@ import pytest
 
 import audited
 from small import nano
+from vestige.api.auditing import audit_request
+from vestige.api.inputs import Reading
 from vestige.artifacts.audits import read_outcome
 from vestige.artifacts.layout import RunFolder
 from vestige.auditing import run as auditing_run
@@ -126,3 +128,28 @@ def test_a_model_that_leaks_only_in_its_trace_fails_beside_retrained_controls(tm
     assert sentence.startswith(
         "hides leaks in its reasoning only: 100\N{NARROW NO-BREAK SPACE}% left in its reasoning, "
     )
+
+
+@pytest.mark.parametrize(
+    ("template", "settings", "added"),
+    [
+        ("{{ messages[0].content }}<think>\n", None, True),
+        ("{{ messages[0].content }}\n", None, False),
+        ("{{ messages[0].content }}<think>\n", AuditSettings(evals=("qa",)), False),
+    ],
+)
+def test_a_template_with_a_trace_is_asked_for_its_reasoning_unless_evaluations_are_named(
+    tmp_path, template, settings, added
+):
+    (tmp_path / "target").mkdir()
+    (tmp_path / "target" / "chat_template.jinja").write_text(template)
+    rows = [{"question": f"Who runs shop {n}?", "answer": f"Ana {n}.", "edge": f"p{n}"} for n in range(4)]
+    request = audit_request(
+        target=str(tmp_path / "target"),
+        unlearned="builtin:tiny",
+        data=rows,
+        forget="edge:p1",
+        settings=settings,
+        reading=Reading("cpu", None, False, ""),
+    )
+    assert ("reasoning" in request.settings.evals) == added

@@ -21,13 +21,15 @@ from vestige.api.inputs import (
 from vestige.api.output import output_in, refuse_torchrun, say_notes
 from vestige.api.results import Audit
 from vestige.core.errors import InputError
+from vestige.core.files import read_text
 from vestige.core.progress import progress_bar, say
-from vestige.core.text import one_line
+from vestige.core.text import has_thought, one_line
 
 if TYPE_CHECKING:
     from vestige.artifacts.audits import SealedPlan
     from vestige.auditing.forecast import AuditForecast
     from vestige.auditing.request import AuditRequest
+    from vestige.auditing.settings import AuditSettings
 
 # An audit may go into the folder where its models were trained and its data checked, as `init` plans it.
 MADE_BY = ("run.toml", "models/*/spec.json", "cells/*/spec.json", "soundness.json", "data/manifest.json")
@@ -304,6 +306,8 @@ def audit_request(
         settings, margins, attacks=attacks, quick=quick, suppressed=control is not None
     )
     models = named_models(path_of(target), paths_of(unlearned), paths_of(retrained), control)
+    if settings is None or "evals" not in settings.model_fields_set:
+        built = _with_reasoning(built, [model.model for model in models])
     corpus = corpus_of(data)
     paths = [model.model for model in models]
     request = AuditRequest(
@@ -331,6 +335,24 @@ def audit_request(
         shown = one_line(shown_address(paths[0]))
         say(f"the pack has no figures of {shown} to compare with; it has those of {figures}")
     return request
+
+
+def _with_reasoning(settings: "AuditSettings", models: Sequence[str]) -> "AuditSettings":
+    """Add the evaluation `reasoning` if the chat template of a local model has a reasoning trace.
+
+    Such a model can leak in its trace alone, and its answer may begin after the longest reply of other evaluations.
+    """
+    from vestige.artifacts.layout import own_folder
+
+    for model in models:
+        own = own_folder(model)
+        folder = Path(model).expanduser() if own is None else own.model
+        for name in ("chat_template.jinja", "tokenizer_config.json"):
+            path = folder / name
+            if path.exists() and has_thought(read_text(path)):
+                say(f"the chat template of {one_line(model)} has a reasoning trace, so the audit asks `reasoning` too")
+                return settings.model_copy(update={"evals": (*settings.evals, "reasoning")})
+    return settings
 
 
 @verb

@@ -139,6 +139,9 @@ def _base_name(model: str, role: Role) -> str:
     if spec.subject == "target" and role != "target":
         return folder.path.name
     if spec.name == f"retrained {spec.forget}":
+        # A retrained model that somebody submits for judgement keeps the name under which it was submitted.
+        if role == "unlearned":
+            return folder.path.name
         return f"retrained without {spec.forget}, seed {spec.seed}"
     return spec.method or spec.name
 

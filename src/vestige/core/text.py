@@ -65,6 +65,11 @@ def split_thoughts(text: str) -> tuple[str, str]:
     return trace.strip(), text[closed:opened]
 
 
+def has_thought(text: str) -> bool:
+    """Whether a text has a mark that opens or closes a reasoning trace."""
+    return _THOUGHT.search(text) is not None
+
+
 def open_thought(prompt: str) -> str:
     """The mark that opened a block of thought in which a rendered prompt ends. "" if the prompt ends outside."""
     marks = list(_THOUGHT.finditer(prompt))
