@@ -17,9 +17,9 @@ import networkx as nx
 ROOT = Path(__file__).parents[1]
 BARS = {
     # what is counted: the limit today, and the bar
-    "tokens": (438_900, 330_000),
-    "tokens of src, benchmarks and tools": (511_200, 400_000),
-    "lines of code": (43_600, 33_000),
+    "tokens": (436_800, 330_000),
+    "tokens of src, benchmarks and tools": (509_100, 400_000),
+    "lines of code": (43_400, 33_000),
     "tokens in ten lines": (102, 90),
     "nested comprehensions in 10,000 lines": (22, 20),
     "conditional expressions in 1,000 lines": (21, 15),
@@ -28,7 +28,7 @@ BARS = {
     "class names used more than once": (10, 5),
     "circles of imports": (0, 0),
     "lines of code a comment": (32, 30),
-    "lines of tests": (41_560, 32_000),
+    "lines of tests": (41_320, 32_000),
 }
 """Of src, unless the name says otherwise. Tokens and code lines exclude blanks, comments and docstrings."""
 VAGUE = {

@@ -16,7 +16,7 @@ from vestige.cli.app import app
 from vestige.core.errors import InputError
 from vestige.core.items import ForgetSet
 from vestige.data.dataset import compile_dataset
-from vestige.data.folder import CompileSettings, compile_to_folder
+from vestige.data.folder import compile_to_folder
 from vestige.models import load
 from vestige.probes import adjacent
 from vestige.probes.adjacent import NeighbourSettings, adjacent_of, read_adjacent
@@ -233,7 +233,7 @@ def test_another_forget_set_or_model_does_not_take_over_a_folder(probed, tmp_pat
 
 
 def test_what_a_model_was_made_to_forget_beside_the_forget_set_is_not_kept_and_not_asked(tmp_path, monkeypatch):
-    compile_to_folder("chain:6", tmp_path / "data", CompileSettings())
+    compile_to_folder("chain:6", tmp_path / "data")
     dataset = compile_dataset("chain:6", seed=0)
     gone = ForgetSet.of("edge:3_4", dataset.items_of_edge["3_4"])
     monkeypatch.setattr(records, "forgotten_by", lambda model: (gone,) if model == "unlearned" else ())

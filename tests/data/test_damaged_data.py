@@ -18,7 +18,7 @@ from tests.damaging import damage, survive
 from vestige.core.errors import InputError
 from vestige.data.alternatives import with_alternatives
 from vestige.data.corpus import SourceSettings, named_splits, open_corpus
-from vestige.data.folder import CompileSettings, compile_to_folder, write_dataset
+from vestige.data.folder import compile_to_folder, write_dataset
 from vestige.data.graph import read_graph
 from vestige.probes.adjacent import NeighbourSettings, neighbour_questions
 
@@ -56,7 +56,7 @@ def written(path: Path, rows: object) -> Path:
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("compiled") / "data"
-    compile_to_folder("star:3", folder, CompileSettings())
+    compile_to_folder("star:3", folder)
     return folder
 
 
@@ -110,8 +110,8 @@ def sealed(rng: random.Random, folder: Path) -> str:
 
 @pytest.mark.slow
 def test_compiled_folders(compiled, tmp_path):
-    contracts = tmp_path / "temporal"
-    compile_to_folder("chain:3", contracts, CompileSettings(temporal=True))
+    contracts = tmp_path / "contracts"
+    compile_to_folder("chain:3", contracts)
 
     def used(folder: Path) -> None:
         corpus = open_corpus(SourceSettings(data=str(folder)))

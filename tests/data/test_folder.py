@@ -11,7 +11,7 @@ from vestige.core.errors import InputError
 from vestige.data import folder as folders
 from vestige.data.corpus import SourceSettings, open_corpus
 from vestige.data.dataset import compile_dataset
-from vestige.data.folder import CompileSettings, compile_to_folder, read_dataset, write_dataset
+from vestige.data.folder import compile_to_folder, read_dataset, write_dataset
 from vestige.data.graph import Edge, build_graph
 from vestige.data.pistol import read_pistol, write_pistol
 
@@ -23,7 +23,7 @@ def contents(folder):
 @pytest.fixture(scope="module")
 def sample1(tmp_path_factory):
     folder = tmp_path_factory.mktemp("compiled") / "sample1"
-    manifest = compile_to_folder("sample1", folder, CompileSettings())
+    manifest = compile_to_folder("sample1", folder)
     return folder, manifest
 
 
@@ -48,9 +48,9 @@ def test_a_folder_holds_what_the_manifest_says(sample1):
 
 
 def test_the_same_settings_give_the_same_bytes(sample1, tmp_path):
-    compile_to_folder("sample1", tmp_path / "again", CompileSettings())
+    compile_to_folder("sample1", tmp_path / "again")
     assert contents(tmp_path / "again") == contents(sample1[0])
-    compile_to_folder("sample1", tmp_path / "other", CompileSettings(seed=1))
+    compile_to_folder("sample1", tmp_path / "other", seed=1)
     assert contents(tmp_path / "other")["pistol.json"] != contents(sample1[0])["pistol.json"]
 
 
@@ -91,14 +91,14 @@ def test_the_graph_file_is_networkxs(sample1):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("graph", "temporal"), [("sample1", True), ("sample2", False)])
-def test_a_data_set_comes_back_whole(tmp_path, graph, temporal):
-    dataset = compile_dataset(graph, seed=4, temporal=temporal)
+@pytest.mark.parametrize("graph", ["sample1", "sample2"])
+def test_a_data_set_comes_back_whole(tmp_path, graph):
+    dataset = compile_dataset(graph, seed=4)
     write_dataset(dataset, tmp_path / "d")
     again = read_dataset(tmp_path / "d")
     assert again.digest == dataset.digest
     assert (again.items, again.holdout, again.contracts) == (dataset.items, dataset.holdout, dataset.contracts)
-    assert (again.name, again.seed, again.temporal) == (dataset.name, 4, temporal)
+    assert (again.name, again.seed) == (dataset.name, 4)
     assert again.graph.parts == dataset.graph.parts
     assert again.types == dataset.types
 
@@ -123,26 +123,26 @@ def test_a_pistol_file_can_be_kept_as_a_folder(tmp_path):
 
 def test_hostile_labels_are_written_and_read_back(tmp_path):
     graph = build_graph("g", [Edge('q"uote', "back\\slash"), Edge("100%", "{x}"), Edge("né", "东")])
-    compile_to_folder(graph, tmp_path / "d", CompileSettings())
+    compile_to_folder(graph, tmp_path / "d")
     edges = dict.fromkeys(row["edge"] for row in json.loads((tmp_path / "d" / "pistol.json").read_bytes()))
     assert list(edges) == ['q"uote_back\\slash', "100%_{x}", "né_东"]
     assert list(read_dataset(tmp_path / "d").items_of_edge) == list(edges)
 
 
 def test_a_part_of_the_questions_is_read_and_more_contracts_than_fit_are_refused(tmp_path):
-    compile_to_folder("sample1", tmp_path / "d", CompileSettings())
+    compile_to_folder("sample1", tmp_path / "d")
     corpus = open_corpus(SourceSettings(data=str(tmp_path / "d"), limit="0.1"))
     assert {i.edge for i in corpus.items} == {"A_B", "A_C"}
     with pytest.raises(InputError, match=r"give the number of edges, 1 to 10,000"):
-        compile_to_folder("star:10001", tmp_path / "e", CompileSettings())
+        compile_to_folder("star:10001", tmp_path / "e")
     rows = [Edge("hub", str(n)) for n in range(10_001)]
     with pytest.raises(InputError, match=r"10,001 contracts. At most 10,000 are compiled"):
-        compile_to_folder(build_graph("g", rows), tmp_path / "e", CompileSettings())
+        compile_to_folder(build_graph("g", rows), tmp_path / "e")
 
 
-@pytest.mark.parametrize("name", ["items.jsonl", "edges.csv", "contract_types/sales.toml"])
+@pytest.mark.parametrize("name", ["items.jsonl", "edges.csv"])
 def test_a_file_that_was_changed_or_is_missing_is_named(tmp_path, name):
-    compile_to_folder("sample1", tmp_path / "d", CompileSettings())
+    compile_to_folder("sample1", tmp_path / "d")
     path = tmp_path / "d" / name
     path.write_bytes(path.read_bytes()[:-1] + b" ")
     with pytest.raises(InputError, match=f"{name}: changed since it was compiled"):
@@ -153,7 +153,7 @@ def test_a_file_that_was_changed_or_is_missing_is_named(tmp_path, name):
 
 
 def test_a_manifest_of_another_schema_or_that_points_elsewhere_is_refused(tmp_path):
-    compile_to_folder("sample1", tmp_path / "d", CompileSettings())
+    compile_to_folder("sample1", tmp_path / "d")
     path = tmp_path / "d" / "manifest.json"
     stored = json.loads(path.read_text())
     path.write_text(json.dumps({**stored, "files": {"../x": {"sha256": ""}}}))
@@ -168,35 +168,35 @@ def test_a_manifest_of_another_schema_or_that_points_elsewhere_is_refused(tmp_pa
 
 def test_compiling_again_leaves_a_whole_folder_alone(tmp_path):
     folder = tmp_path / "d"
-    first = compile_to_folder("sample1", folder, CompileSettings())
+    first = compile_to_folder("sample1", folder)
     before = (folder / "pistol.json").stat().st_ino
-    assert compile_to_folder("sample1", folder, CompileSettings()) == first
+    assert compile_to_folder("sample1", folder) == first
     assert (folder / "pistol.json").stat().st_ino == before
 
 
 def test_another_data_set_is_replaced_only_with_fresh(tmp_path):
     folder = tmp_path / "d"
-    compile_to_folder("sample1", folder, CompileSettings())
+    compile_to_folder("sample1", folder)
     with pytest.raises(InputError, match=r"differs in seed\).*--fresh"):
-        compile_to_folder("sample1", folder, CompileSettings(seed=1))
-    with pytest.raises(InputError, match=r"differs in graph, name, types"):
-        compile_to_folder("sample2", folder, CompileSettings())
-    assert compile_to_folder("sample1", folder, CompileSettings(seed=1), fresh=True)["seed"] == 1
+        compile_to_folder("sample1", folder, seed=1)
+    with pytest.raises(InputError, match=r"differs in graph, name"):
+        compile_to_folder("sample2", folder)
+    assert compile_to_folder("sample1", folder, seed=1, fresh=True)["seed"] == 1
     assert read_dataset(folder).seed == 1
 
 
 def test_a_folder_of_other_files_is_never_replaced(tmp_path):
     (tmp_path / "thesis.tex").write_text("ten years of work")
     with pytest.raises(InputError, match="holds other files"):
-        compile_to_folder("sample1", tmp_path, CompileSettings(), fresh=True)
+        compile_to_folder("sample1", tmp_path, fresh=True)
     with pytest.raises(InputError, match="a file of that name is in the way"):
-        compile_to_folder("sample1", tmp_path / "thesis.tex", CompileSettings(), fresh=True)
+        compile_to_folder("sample1", tmp_path / "thesis.tex", fresh=True)
     assert (tmp_path / "thesis.tex").read_text() == "ten years of work"
 
 
 def test_a_failed_compilation_leaves_the_old_folder(tmp_path, monkeypatch):
     folder = tmp_path / "d"
-    compile_to_folder("sample1", folder, CompileSettings())
+    compile_to_folder("sample1", folder)
     before = contents(folder)
 
     def fail(*_):
@@ -204,5 +204,5 @@ def test_a_failed_compilation_leaves_the_old_folder(tmp_path, monkeypatch):
 
     monkeypatch.setattr(folders, "edges_csv", fail)
     with pytest.raises(RuntimeError, match="pulled the plug"):
-        compile_to_folder("sample1", folder, CompileSettings(seed=1), fresh=True)
+        compile_to_folder("sample1", folder, seed=1, fresh=True)
     assert contents(folder) == before

@@ -54,17 +54,6 @@ def test_a_selector_may_name_its_own_seed():
     assert select_edges(graph, "random:3@dense#2", seed=4) == asked[2]
 
 
-def test_superseded_contracts_have_a_selector(tmp_path):
-    found = compile_dataset("star:3", seed=0, temporal=True)
-    old = {c.supersedes for c in found.contracts} - {None}
-    assert len(old) == 3
-    assert set(select_edges(found.graph, "superseded", seed=0)) == old
-    # Of a chain of three the last is in force.
-    (tmp_path / "g.csv").write_text("first,second,type\nA,B,sales\nA,B,sales\nA,B,sales\nC,D,sales\n")
-    graph = compile_dataset(tmp_path / "g.csv", seed=0, temporal=True).graph
-    assert select_edges(graph, "superseded,edge:C_D", seed=0) == ("A_B", "A_B~2", "C_D")
-
-
 def test_edges_from_a_file(graph, tmp_path):
     (tmp_path / "forget.txt").write_text("A_C\n\n  A_B  \r\n")
     assert select_edges(graph, f"file:{tmp_path / 'forget.txt'}", seed=0) == ("A_B", "A_C")
@@ -89,7 +78,6 @@ def test_edges_from_a_file(graph, tmp_path):
         ("random:x", "from 1 to 20"),
         ("random:3@2", "from 1 to 2"),
         ("random:3#x", "a whole number as its seed"),
-        ("superseded", "has no contract that a later one supersedes"),
         ("file:/no/such/file", "cannot be read"),
         ("edge:\x1b[31m", "no edge '·"),
     ],
@@ -176,14 +164,6 @@ def test_independent_is_empty_where_every_component_is_touched(sample1):
     splits = split_by(sample1, "type:sales", seed=0)
     assert splits.independent == ()
     assert set(splits.named()) == {"forget", "retain"}
-
-
-def test_a_superseded_contract_is_given_away_by_its_successor():
-    dataset = compile_dataset("sample1", seed=0, temporal=True)
-    scopes = Counter(split(dataset, ["A_C"]).scope_of.values())
-    assert (scopes["entailed"], scopes["guessable"]) == (2, 2)
-    scopes = Counter(split(dataset, ["A_C", "A_C~2"]).scope_of.values())
-    assert (scopes["entailed"], scopes["guessable"]) == (2, 2)  # A's, in either contract
 
 
 def test_forgetting_nothing_everything_or_the_unknown_is_refused(sample1):

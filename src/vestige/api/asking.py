@@ -192,7 +192,7 @@ def attack(
             items=50".
         data: A compiled folder, a file (JSONL, JSON, CSV, Parquet; PISTOL's own), a pack, or a hub dataset id.
         forget: A file of items, or comma-separated selectors: edge:A_B, person:NAME, node:A, component:2,
-            type:sales, random:3, superseded.
+            type:sales, random:3.
         output_dir: Where the evidence goes. By default into the subject's own folder.
         target: The target model, whose words and hidden states the prefix should elicit.
         retain: Items to keep: a file or selectors, as for forget. By default all other items.

@@ -77,7 +77,7 @@ def audit(
         unlearned: The unlearned model, or a list of models.
         data: A compiled folder, a file (JSONL, JSON, CSV, Parquet; PISTOL's own), a pack, or a hub dataset id.
         forget: A file of items, or comma-separated selectors: edge:A_B, person:NAME, node:A, component:2,
-            type:sales, random:3, superseded.
+            type:sales, random:3.
         output_dir: The run's folder: evidence, verdicts, report.
         retrained: Models that never saw the forget set, one for each seed. Five are advised.
         suppressed: Your positive control: a target that withholds its knowledge. By default one is made.

@@ -17,8 +17,6 @@ def compile_data(
     *,
     output_dir: PathLikeStr | None = None,
     seed: int = 0,
-    temporal: bool = False,
-    contract_types: PathLikeStr | None = None,
     fresh: bool = False,
 ) -> dict[str, Any]:
     """Compile a graph of contracts into questions and answers.
@@ -28,8 +26,6 @@ def compile_data(
             a table of contracts (.csv, .tsv).
         output_dir: The folder of the data set; data/GRAPH by default.
         seed: Seed of everything that is drawn.
-        temporal: Let later contracts of the same parties supersede earlier ones.
-        contract_types: A folder of further contract types: NAME.toml, NAME.txt.j2.
         fresh: Replace the data set in the folder.
 
     Returns:
@@ -42,14 +38,12 @@ def compile_data(
         >>> vestige.compile_data("star:20", output_dir="data/star")
     """
     from vestige.core.ids import slug
-    from vestige.data.folder import CompileSettings, compile_to_folder
+    from vestige.data.folder import compile_to_folder
 
     name = fspath(graph)
     # A file is called by its name; `star:50` becomes a name that any system takes.
     folder = Path("data") / slug(Path(name).stem) if output_dir is None else Path(output_dir)
-    types = None if contract_types is None else Path(contract_types)
-    settings = CompileSettings(seed=seed, temporal=temporal, contract_types=types)
-    manifest = compile_to_folder(name, folder, settings, fresh=fresh)
+    manifest = compile_to_folder(name, folder, seed=seed, fresh=fresh)
     return {"folder": str(folder), **manifest}
 
 
@@ -69,7 +63,7 @@ def check_data(
     Args:
         data: A compiled folder, a file (JSONL, JSON, CSV, Parquet; PISTOL's own), a pack, or a hub dataset id.
         forget: A file of items, or comma-separated selectors: edge:A_B, person:NAME, node:A, component:2,
-            type:sales, random:3, superseded.
+            type:sales, random:3.
         output_dir: The folder of soundness.json, where an audit of the folder reads it.
         retain: Items to keep: a file or selectors. By default all other items.
         alternatives: A file of false answers to the forget questions (columns question, alternatives).

@@ -74,7 +74,7 @@ def probe(
         unlearned: The unlearned model: a folder, any model, or URL#MODEL.
         data: A compiled folder, a file (JSONL, JSON, CSV, Parquet; PISTOL's own), a pack, or a hub dataset id.
         forget: A file of items, or comma-separated selectors: edge:A_B, person:NAME, node:A, component:2,
-            type:sales, random:3, superseded.
+            type:sales, random:3.
         output_dir: Where the output goes. The same command resumes there.
         retain: Items to keep: a file or selectors, as for forget. By default all other items.
         searches: Ways to search beyond the adjacent questions, comma-separated: latent (RL), random and paraphrase (the

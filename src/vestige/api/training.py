@@ -164,7 +164,7 @@ def unlearn(
         method: A name of `vestige list methods`, or package.module:Class.
         data: A compiled folder, a file (JSONL, JSON, CSV, Parquet; PISTOL's own), a pack, or a hub dataset id.
         forget: A file of items, or comma-separated selectors: edge:A_B, person:NAME, node:A, component:2,
-            type:sales, random:3, superseded.
+            type:sales, random:3.
         output_dir: Where the output goes. The same command resumes there.
         retain: Items to keep: a file or selectors, as for forget. By default all other items.
         reference: Frozen model in the loss. By default the target.

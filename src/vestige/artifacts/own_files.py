@@ -42,7 +42,7 @@ _WITHIN = """
     holes.jsonl repeats.jsonl map.json used.jsonl table.json answers.jsonl mitigation/*.json general/*.json
 
     manifest.json pistol.json edges.csv items.jsonl holdout.jsonl factual.jsonl contracts.jsonl khop.jsonl nodes.json
-    graph.json contract_types/*.toml contract_types/*.txt.j2
+    graph.json
 
     report.html tables/table-*.csv tables/results.csv tables/subjects.csv tables/items.csv tables/holes.csv
     tables/hole_sources.csv tables/mitigation.csv tables/verdicts.csv tables/leakage.csv tables/gains.csv

@@ -86,7 +86,7 @@ class Shown:
 
     def _computed(self, item: Item) -> bool:
         """Whether its contract type makes the answer a product, or a factor of one, of stated answers."""
-        type_ = contract_types(None).get(item.group or "")
+        type_ = contract_types().get(item.group or "")
         if type_ is None or item.attribute is None:
             return False
         stated = {s.attribute for s in self._of_edge.get(item.edge, ()) if s.group == item.group}

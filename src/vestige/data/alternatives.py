@@ -30,9 +30,9 @@ from vestige.data.contract_type import (
     Integer,
     PartyAddress,
     PartyName,
-    Permutation,
     Product,
     candidate_values,
+    contract_types,
 )
 from vestige.data.corpus import Corpus, NamedSplits
 from vestige.data.dataset import Contract
@@ -157,11 +157,11 @@ class _Known:
         data = self.corpus.dataset
         if data is None or not data.contracts:
             return None
-        drawing = ContractDrawing(with_holdout(data.graph), data.types, data.seed, data.temporal)
+        drawing = ContractDrawing(with_holdout(data.graph), data.seed)
         for contract in data.contracts:
             texts = drawing.texts(contract.edge)
             # Compiled by an earlier version, or changed since: how the truth was drawn is not known.
-            if contract.values != {name: texts[name] for name in data.types[contract.type].spec.attributes}:
+            if contract.values != {name: texts[name] for name in contract_types()[contract.type].spec.attributes}:
                 return None
         return drawing
 
@@ -173,7 +173,7 @@ class _Known:
         contract = data.contract_of.get(str(item.edge))
         if contract is None or item.attribute is None:
             raise _LeftOut("what they ask for is no attribute of a contract")
-        type_ = data.types[contract.type]
+        type_ = contract_types()[contract.type]
         if item.answer != type_.answer(item.attribute, contract.values[item.attribute]):
             raise _LeftOut("the answer is not that of the contract")
         values = self._candidates(drawing, type_, item.attribute, contract, n)
@@ -193,12 +193,8 @@ class _Known:
                 if truth in self._texts:
                     raise _LeftOut("the rest of the data states the name or address")
                 return drawing.unused_values(type_, attribute, rng, n)
-            case Date() if drawing.temporal and attribute == type_.spec.date:
-                raise _LeftOut("the dates of contracts that supersede one another are in order")
             case Product():
                 raise _LeftOut("the answer follows from other facts of the contract")
-            case Permutation():
-                raise _LeftOut("the answers are dealt without repetition, so that other contracts tell of it")
         answers = self._answers.get((type_.name, attribute), frozenset())
         # A model may prefer what it has seen as an answer: the truth must not be the only one it has, or has not.
         is_taught = type_.answer(attribute, truth) in answers

@@ -1,6 +1,6 @@
 """The data set compiler: a graph becomes contracts, and contracts become questions and answers.
 
-With the temporal feature, later contracts of the same parties supersede earlier ones. Wrong answers are of the right
+Wrong answers are of the right
 kind: the values that the same attribute has in other contracts, or could have had.
 
 Scopes come from the contract types' tables, not from overlapping strings. An item of the forget set is
@@ -25,24 +25,15 @@ from vestige.core.ids import content_id
 from vestige.core.items import Item, Scope
 from vestige.core.seeds import generator, shuffled, uniform_integers
 from vestige.data.contract_type import (
-    AS_OF,
     N_WRONG,
-    SUPERSEDED,
     ContractType,
     candidate_values,
     contract_types,
     known_type,
 )
 from vestige.data.drawing import WRONG_DRAWN, ContractDrawing
-from vestige.data.graph import MAX_EDGES, Graph, load_graph, with_holdout, with_successors
+from vestige.data.graph import MAX_EDGES, Graph, load_graph, with_holdout
 from vestige.metrics.answers import contains
-
-
-def dated(template: str, type_: ContractType) -> str:
-    """A question's template where contracts have successors: as of a day, unless the key date is in it."""
-    if f"{{{type_.spec.date}}}" in template:
-        return template
-    return f"{template.removesuffix('?')} as of {{{AS_OF}}}?"
 
 
 @dataclass(frozen=True)
@@ -50,15 +41,14 @@ class Contract:
     """One contract: an edge with its attributes filled in.
 
     `parties` are the node labels by role, `values` the attributes as the contract states them (an answer is a
-    value in its form, as in "5%."). `supersedes` is an earlier edge of the same parties. `text` is the full
-    contract, or empty where a source has only questions.
+    value in its form, as in "5%."). `text` is the full contract, or empty where a source has only
+    questions.
     """
 
     edge: str
     type: str
     parties: Mapping[str, str]
     values: Mapping[str, str]
-    supersedes: str | None = None
     text: str = ""
 
 
@@ -77,8 +67,6 @@ class Dataset:
     contracts: tuple[Contract, ...]
     holdout: tuple[Item, ...]
     seed: int
-    temporal: bool
-    types: Mapping[str, ContractType]
     factual: tuple[Item, ...] = ()
     unknown: tuple[str, ...] = ()
 
@@ -120,30 +108,23 @@ def item_row(item: Item) -> dict[str, object]:
     }
 
 
-def compile_dataset(
-    graph: Graph | str | Path, *, seed: int, temporal: bool = False, contract_types: Path | None = None
-) -> Dataset:
+def compile_dataset(graph: Graph | str | Path, *, seed: int) -> Dataset:
     """The data set of a graph (or of `sample1`, `star:50`, a file), in memory, with all its variants.
 
-    The same graph, seed and types give the same bytes. With `temporal`, parallel edges are contracts that
-    supersede each other, and a graph without any gets a successor for every contract.
+    The same graph and seed give the same bytes.
     """
-    return compile_planned(*plan(graph, seed=seed, temporal=temporal, own_types=contract_types))
+    return compile_planned(*plan(graph, seed=seed))
 
 
-def plan(
-    graph: Graph | str | Path, *, seed: int, temporal: bool, own_types: Path | None
-) -> tuple[ContractDrawing, Graph]:
+def plan(graph: Graph | str | Path, *, seed: int) -> tuple[ContractDrawing, Graph]:
     """Return the drawn graph with holdout contracts, and the compiled graph."""
     if not isinstance(graph, Graph):
         graph = load_graph(graph, seed=seed)
     if len(graph.edges) > MAX_EDGES:
         raise InputError(f"{graph.name}: {len(graph.edges):,} contracts. At most {MAX_EDGES:,} are compiled")
-    types = contract_types(own_types)
-    used = {name: known_type(types, name) for name in graph.types}
-    if temporal:
-        graph = with_successors(graph)
-    return ContractDrawing(with_holdout(graph), used, seed, temporal), graph
+    for name in graph.types:
+        known_type(name)
+    return ContractDrawing(with_holdout(graph), seed), graph
 
 
 def compile_planned(drawing: ContractDrawing, graph: Graph) -> Dataset:
@@ -152,35 +133,30 @@ def compile_planned(drawing: ContractDrawing, graph: Graph) -> Dataset:
     # Wrong answers come from contracts of the same side, so that none outside the graph is ever shown.
     pools: dict[tuple[bool, str, str], dict[str, None]] = {}
     for id_, edge in drawing.graph.edges.items():
-        for name in drawing.types[edge.type].spec.attributes:
+        for name in contract_types()[edge.type].spec.attributes:
             pools.setdefault((id_ in graph.edges, edge.type, name), {})[texts[id_][name]] = None
     elsewhere = {key: list(values) for key, values in pools.items()}
 
     def items(id_: str) -> Iterator[Item]:
-        type_ = drawing.types[drawing.graph.edges[id_].type]
+        type_ = contract_types()[drawing.graph.edges[id_].type]
         for name, attribute in type_.spec.attributes.items():
-            question, paraphrase = (
-                (dated(text, type_) if drawing.temporal else text).format_map(texts[id_])
-                for text in (attribute.question, attribute.paraphrase)
-            )
             value = texts[id_][name]
             wrong = _wrong_values(drawing, type_, name, id_, value, elsewhere[id_ in graph.edges, type_.name, name])
             yield Item(
-                question,
+                attribute.question.format_map(texts[id_]),
                 type_.answer(name, value),
                 edge=id_,
                 group=type_.name,
                 attribute=name,
-                paraphrase=paraphrase,
+                paraphrase=attribute.paraphrase.format_map(texts[id_]),
                 perturbed=tuple(type_.answer(name, text) for text in wrong),
             )
 
     def contract(id_: str) -> Contract:
-        type_, signing = drawing.types[graph.edges[id_].type], drawing.signed[id_]
+        type_, signing = contract_types()[graph.edges[id_].type], drawing.signed[id_]
         values = {name: texts[id_][name] for name in type_.spec.attributes}
         parties = dict(zip(type_.roles, signing.parties, strict=True))
-        text = type_.render(values, texts[id_].get(SUPERSEDED, ""))
-        return Contract(id_, type_.name, parties, values, signing.supersedes, text)
+        return Contract(id_, type_.name, parties, values, type_.text.format_map(values))
 
     # Holdout contracts are drawn with the others and belong to no graph.
     outside = [id_ for id_ in drawing.graph.edges if id_ not in graph.edges]
@@ -191,8 +167,6 @@ def compile_planned(drawing: ContractDrawing, graph: Graph) -> Dataset:
         contracts=tuple(map(contract, graph.edges)),
         holdout=tuple(chain.from_iterable(map(items, outside))),
         seed=drawing.seed,
-        temporal=drawing.temporal,
-        types=drawing.types,
     )
 
 
@@ -225,10 +199,7 @@ def _wrong_values(
             wrong[candidate] = None
             if len(wrong) == N_WRONG:
                 return tuple(wrong)
-    raise InputError(
-        f"contract type {type_.name}: attributes.{attribute}: only {len(wrong)} wrong answers to {value!r}, and "
-        f"{N_WRONG} are needed. Add decoys"
-    )
+    raise AssertionError(f"{type_.name}.{attribute} has too few decoys")
 
 
 class Known(NamedTuple):
@@ -238,11 +209,11 @@ class Known(NamedTuple):
     addresses: frozenset[tuple[str, str]]
 
 
-def known_from(contracts: Iterable[Contract], types: Mapping[str, ContractType]) -> Known:
+def known_from(contracts: Iterable[Contract]) -> Known:
     """What these contracts state about entities."""
     names, addresses = set(), set()
     for contract in contracts:
-        type_, values = types[contract.type], contract.values
+        type_, values = contract_types()[contract.type], contract.values
         names |= {values[attribute] for attribute in type_.names}
         owners = ((attribute, values[type_.name_of[role]]) for attribute, role in type_.addresses.items())
         addresses |= {(name, values[attribute]) for attribute, name in owners}
@@ -251,7 +222,7 @@ def known_from(contracts: Iterable[Contract], types: Mapping[str, ContractType])
 
 def scope_of_items(dataset: Dataset, forget: Collection[str]) -> dict[str, Scope]:
     """The scope of each item of the forgotten edges, by item id. Items of unknown attributes are left out."""
-    retained = known_from((c for c in dataset.contracts if c.edge not in forget), dataset.types)
+    retained = known_from(c for c in dataset.contracts if c.edge not in forget)
     scopes: dict[str, Scope] = {}
     for edge in forget:
         contract = dataset.contract_of.get(edge)
@@ -259,13 +230,13 @@ def scope_of_items(dataset: Dataset, forget: Collection[str]) -> dict[str, Scope
             continue
         for item in dataset.items_of_edge.get(edge, ()):
             if item.attribute is not None:
-                scopes[item.id] = scope_of(item, contract, dataset.types, retained)
+                scopes[item.id] = scope_of(item, contract, retained)
     return scopes
 
 
-def scope_of(item: Item, contract: Contract, types: Mapping[str, ContractType], retained: Known) -> Scope:
+def scope_of(item: Item, contract: Contract, retained: Known) -> Scope:
     """Return the scope of one item, from its contract and the retained contracts' statements."""
-    type_, attribute = types[contract.type], str(item.attribute)
+    type_, attribute = contract_types()[contract.type], str(item.attribute)
     if attribute in type_.addresses:
         owner = contract.values[type_.name_of[type_.addresses[attribute]]]
         if (owner, contract.values[attribute]) in retained.addresses:
@@ -280,7 +251,7 @@ def scope_of(item: Item, contract: Contract, types: Mapping[str, ContractType], 
 
 def n_entailed_of_contracts(dataset: Dataset) -> dict[str, int]:
     """Entailed items of each edge if that edge alone is forgotten. Edges of unknown content are left out."""
-    stated = {contract.edge: known_from([contract], dataset.types).addresses for contract in dataset.contracts}
+    stated = {contract.edge: known_from([contract]).addresses for contract in dataset.contracts}
     statements: Counter[tuple[str, str]] = Counter()
     for facts in stated.values():
         statements.update(facts)
@@ -301,7 +272,7 @@ def asked_otherwise(dataset: Dataset) -> Dataset:
     short: dict[str, str] = {}
     described: dict[str, list[tuple[str, str, str]]] = {}
     for contract in dataset.contracts:
-        type_ = dataset.types[contract.type]
+        type_ = contract_types()[contract.type]
         names = {role: contract.values[type_.name_of[role]] for role in type_.roles}
         of_edge[contract.edge] = list(names.values())
         for kind, near, far in zip(type_.kinds, type_.roles, reversed(type_.roles), strict=True):

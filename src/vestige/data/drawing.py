@@ -1,8 +1,7 @@
 """Names, parties, days and attribute values of contracts, drawn from the seed.
 
 Draw the parties, roles and day of each contract. Then its attribute values. An entity signs at most one contract a day.
-So "the contract with X as of DATE" means one contract, and no two questions coincide. Two contracts of the same parties
-differ only in time (the temporal feature): the later supersedes the earlier, and a question includes its date.
+So "the contract with X as of DATE" means one contract, and no two questions coincide.
 
 A number or a choice depends on the seed, the contract type, the attribute and the edge's number, and on no other edge.
 Key dates and the addresses of single contracts depend on the graph. Days are ordinals, as `datetime.date` counts them.
@@ -13,24 +12,21 @@ Uniqueness is ours: no two companies share the six letters, whatever follows the
 addresses a street.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
 from functools import cached_property, lru_cache
-from itertools import pairwise
 from math import prod
 from string import ascii_lowercase
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from vestige.core.errors import InputError
-from vestige.core.seeds import generator, random_words, scaled, shuffled, uniform_integers
+from vestige.core.seeds import generator, random_words, scaled, uniform_integers
 from vestige.data.contract_type import (
-    AS_OF,
     EDGE,
     N_WRONG,
-    SUPERSEDED,
     ContractType,
     Date,
     Fresh,
@@ -38,9 +34,9 @@ from vestige.data.contract_type import (
     OneOf,
     PartyAddress,
     PartyName,
-    Permutation,
     Product,
     Role,
+    contract_types,
 )
 from vestige.data.graph import Edge, Graph, shown
 
@@ -101,80 +97,44 @@ def day_text(day: int) -> str:
 
 
 _ROUNDS = 400
-_ASKED_WITHIN_DAYS = 365
 
 
-@dataclass(frozen=True)
-class Signing:
-    """How one contract is signed: the nodes in the order of its type's roles, and its key date.
-
-    With the temporal feature, `as_of` is a day on which the contract is the newest of its parties, after its
-    key date and before the next contract's, and `supersedes` the edge that it replaces.
-    """
+class Signing(NamedTuple):
+    """How one contract is signed: the nodes in the order of its type's roles, and its key date."""
 
     parties: tuple[str, str]
     day: int
-    as_of: int | None = None
-    supersedes: str | None = None
 
 
-def sign(graph: Graph, types: Mapping[str, ContractType], seed: int, *, temporal: bool) -> dict[str, Signing]:
+def sign(graph: Graph, seed: int) -> dict[str, Signing]:
     """Roles and key dates of all contracts, by edge."""
-    edges = list(graph.edges.values())
-    _check_kinds(graph, types)
-    rules = {name: _key_date(types[name]) for name in graph.types}
-    if temporal and len({rule.span for rule in rules.values()}) > 1:
-        years = ", ".join(f"{name} {rule.first_year}-{rule.last_year}" for name, rule in rules.items())
-        raise InputError(f"with --temporal the key dates of all contract types span the same years: {years}")
-    contracts_of: dict[frozenset[str], list[int]] = {}
-    for number, edge in enumerate(edges):
-        contracts_of.setdefault(edge.pair, []).append(number)
-    for first, *later in contracts_of.values():
-        if later and not temporal:
-            ends = f"{shown(str(edges[first].id))} and {shown(str(edges[later[0]].id))}"
+    edges, types = list(graph.edges.values()), contract_types()
+    _check_kinds(graph)
+    first_of: dict[frozenset[str], Edge] = {}
+    for edge in edges:
+        first = first_of.setdefault(edge.pair, edge)
+        if first is not edge:
             raise InputError(
-                f"{graph.name}: the edges {ends} join the same two parties, so their questions would be the same. "
-                "Remove one, or let the later supersede the earlier with --temporal"
+                f"{graph.name}: the edges {shown(str(first.id))} and {shown(str(edge.id))} join the same two parties, "
+                "so their questions would be the same. Remove one"
             )
-    # Two days apart, so that there is one between them as of which a question can ask.
-    days = _draw_days(graph, [rules[edge.type].span for edge in edges], seed, gap=2 if temporal else 1)
-    # A later edge has the later day.
-    for numbers in contracts_of.values():
-        for number, day in zip(numbers, sorted(days[n] for n in numbers), strict=True):
-            days[number] = day
-    following: dict[int, int] = {}
-    for numbers in contracts_of.values():
-        following |= dict(pairwise(numbers))
+    days = _draw_days(graph, [types[edge.type].key_date.span for edge in edges], seed)
     # For every edge, also those whose roles are ordered, so that one edge more changes no other.
     coins = uniform_integers(generator(seed, "role"), 0, 1, len(edges)).tolist()
-    words = random_words(generator(seed, "as of"), len(edges))
-    chains: dict[tuple[frozenset[str], str], list[int]] = {}
     signed = {}
-    # A contract supersedes the one before it of the same parties and type, so that a chain is of one type.
-    for number, (id_, edge) in enumerate(graph.edges.items()):
-        chain = chains.setdefault((edge.pair, edge.type), [])
-        earlier = edges[chain[-1]].id if chain else None
-        chain.append(number)
-        # Where a coin decides, successors keep the roles of the first.
-        turned = edge.first != edges[chain[0]].first
-        swapped = types[edge.type].spec.roles == "drawn" and coins[chain[0]] != turned
-        day, as_of = days[number], None
-        if temporal:
-            if number in following:
-                latest = days[following[number]] - 1
-            else:
-                latest = day + _ASKED_WITHIN_DAYS
-            as_of = day + 1 + _below(words[number], min(latest, day + _ASKED_WITHIN_DAYS) - day)
-        parties = (edge.second, edge.first) if swapped else (edge.first, edge.second)
-        signed[id_] = Signing(parties, day, as_of, earlier)
+    for (id_, edge), coin, day in zip(graph.edges.items(), coins, days, strict=True):
+        parties = (edge.first, edge.second)
+        if coin and types[edge.type].spec.roles == "drawn":
+            parties = (edge.second, edge.first)
+        signed[id_] = Signing(parties, day)
     return signed
 
 
-def _check_kinds(graph: Graph, types: Mapping[str, ContractType]) -> None:
+def _check_kinds(graph: Graph) -> None:
     """Refuse a node that would have to be a company in one contract and a person in another."""
     kinds: dict[str, tuple[str, str]] = {}
     for id_, edge in graph.edges.items():
-        for node, kind in zip(edge[:2], types[edge.type].kinds, strict=True):
+        for node, kind in zip(edge[:2], contract_types()[edge.type].kinds, strict=True):
             first_kind, first_id = kinds.setdefault(node, (kind, id_))
             if first_kind != kind:
                 raise InputError(
@@ -184,14 +144,8 @@ def _check_kinds(graph: Graph, types: Mapping[str, ContractType]) -> None:
                 )
 
 
-def _key_date(type_: ContractType) -> Date:
-    rule = type_.spec.attributes[type_.spec.date].generator
-    assert isinstance(rule, Date), "checked when the type was read"
-    return rule
-
-
-def _draw_days(graph: Graph, spans: Sequence[tuple[int, int]], seed: int, *, gap: int) -> list[int]:
-    """A day for each contract, again until no entity signs twice a day, nor a pair within `gap` days."""
+def _draw_days(graph: Graph, spans: Sequence[tuple[int, int]], seed: int) -> list[int]:
+    """A day for each contract, again until no entity signs twice a day."""
     edges = list(graph.edges.values())
     low, high = np.array(spans).T
     days = scaled(random_words(generator(seed, "key date"), len(edges)), low, high)
@@ -200,7 +154,7 @@ def _draw_days(graph: Graph, spans: Sequence[tuple[int, int]], seed: int, *, gap
     busiest, degree = graph.degrees.most_common(1)[0]
     rng = generator(seed, "key date, again")
     for _ in range(_ROUNDS if degree <= longest else 0):
-        clashing = _clashes(edges, days.tolist(), gap)
+        clashing = _clashes(edges, days.tolist())
         if not clashing:
             ordinals: list[int] = days.tolist()
             return ordinals
@@ -211,8 +165,8 @@ def _draw_days(graph: Graph, spans: Sequence[tuple[int, int]], seed: int, *, gap
     )
 
 
-def _clashes(edges: Sequence[Edge], days: Sequence[int], gap: int) -> list[int]:
-    """The later of any two edges that share a node and a day, or whose days are too near for one pair."""
+def _clashes(edges: Sequence[Edge], days: Sequence[int]) -> list[int]:
+    """The later of any two edges that share a node and a day."""
     clashing, latest = set[int](), dict[tuple[str, int], int]()
     for end in (0, 1):
         for number, edge in enumerate(edges):
@@ -220,12 +174,6 @@ def _clashes(edges: Sequence[Edge], days: Sequence[int], gap: int) -> list[int]:
             if key in latest:
                 clashing.add(max(number, latest[key]))
             latest[key] = number
-    if gap > 1:
-        pairs: dict[frozenset[str], list[int]] = {}
-        for number in sorted(range(len(edges)), key=lambda n: days[n]):
-            pairs.setdefault(edges[number].pair, []).append(number)
-        for numbers in pairs.values():
-            clashing |= {b for a, b in pairwise(numbers) if days[b] - days[a] < gap}
     return sorted(clashing)
 
 
@@ -238,14 +186,12 @@ class ContractDrawing:
     """All that is drawn for a graph under one seed. An entity has the number of its node."""
 
     graph: Graph
-    types: Mapping[str, ContractType]
     seed: int
-    temporal: bool
 
     @cached_property
     def signed(self) -> dict[str, Signing]:
         """Roles and key dates by edge."""
-        return sign(self.graph, self.types, self.seed, temporal=self.temporal)
+        return sign(self.graph, self.seed)
 
     @cached_property
     def numbers(self) -> dict[str, int]:
@@ -261,7 +207,7 @@ class ContractDrawing:
         """Return each type's attributes with a name or address of their own."""
         fresh: dict[str, list[str]] = {}
         for type_ in self.graph.types:
-            attributes = self.types[type_].spec.attributes.items()
+            attributes = contract_types()[type_].spec.attributes.items()
             fresh[type_] = [name for name, attribute in attributes if isinstance(attribute.generator, Fresh)]
         return fresh
 
@@ -277,23 +223,19 @@ class ContractDrawing:
     def texts(self, id_: str) -> dict[str, str]:
         """What questions and answers about one contract are filled with.
 
-        These are the attributes as the contract states them, the party in each role (under the role), the edge, and
-        with the temporal feature `as_of` and `superseded_date` (empty where nothing is superseded).
+        These are the attributes as the contract states them, the party in each role (under the role), and the edge.
         """
-        type_, signing = self.types[self.graph.edges[id_].type], self.signed[id_]
+        type_, signing = contract_types()[self.graph.edges[id_].type], self.signed[id_]
         nodes = [self._node_numbers[node] for node in signing.parties]
         parties = zip(type_.roles, type_.kinds, nodes, strict=True)
         texts = {EDGE: id_, **{role: drawn_name(self.seed, kind, node) for role, kind, node in parties}}
-        if signing.as_of is not None:
-            texts[AS_OF] = day_text(signing.as_of)
-            texts[SUPERSEDED] = "" if signing.supersedes is None else day_text(self.signed[signing.supersedes].day)
         for name, attribute in type_.spec.attributes.items():
             match attribute.generator:
                 case PartyName(party=role):
                     texts[name] = texts[role]
                 case PartyAddress(party=role):
                     texts[name] = drawn_name(self.seed, "address", nodes[type_.roles.index(role)])
-                case Date() if name == type_.spec.date:
+                case Date():
                     texts[name] = day_text(signing.day)
                 case _:
                     texts[name] = self._value(type_, name, self.numbers[id_])
@@ -302,19 +244,13 @@ class ContractDrawing:
     def _value(self, type_: ContractType, name: str, edge: int) -> str:
         """A value that belongs to this contract alone."""
         match type_.spec.attributes[name].generator:
-            case Fresh(kind=kind):
+            case Fresh():
                 place = self._fresh_attributes[type_.name].index(name)
-                return drawn_name(self.seed, kind, len(self.graph.nodes) + edge * self._most_fresh + place)
-            case Date(span=(first, last)):
-                return day_text(first + self._draw(type_, name, edge, last - first + 1))
+                return drawn_name(self.seed, "address", len(self.graph.nodes) + edge * self._most_fresh + place)
             case OneOf(values=values):
                 return values[self._draw(type_, name, edge, len(values))]
             case Role():
                 return type_.roles[self._draw(type_, name, edge, 2)].capitalize()
-            case Permutation(values=values):
-                # The list is shuffled afresh for as many edges as it has values.
-                turn, place = divmod(edge, len(values))
-                return values[_dealt(self.seed, type_.name, name, turn, len(values))[place]]
         return str(self._integer(type_, name, edge))
 
     def _integer(self, type_: ContractType, name: str, edge: int) -> int:
@@ -354,7 +290,7 @@ class ContractDrawing:
         kind = type_.kind_of_name(attribute)
         assert kind is not None, "asked of names and addresses"
         # Wrong answers take at most so many numbers (`fresh_values`); beyond them nothing is drawn.
-        most = max(len(self.types[name].spec.attributes) for name in self.graph.types)
+        most = max(len(contract_types()[name].spec.attributes) for name in self.graph.types)
         low = self.spare_number + len(self.graph.edges) * most * WRONG_DRAWN
         # Words of 32 bits do not reach further.
         high = min(_ROOTS[kind] ** 2 - 1, low + 2**31)
@@ -366,9 +302,3 @@ class ContractDrawing:
 def _edge_words(seed: int, type_: str, attribute: str, edges: int) -> Any:
     """A random word for each edge."""
     return random_words(generator(seed, "attribute", type_, attribute, 0), edges)
-
-
-@lru_cache(maxsize=256)
-def _dealt(seed: int, type_: str, attribute: str, turn: int, size: int) -> list[int]:
-    order: list[int] = shuffled(generator(seed, "dealt", type_, attribute, turn), size).tolist()
-    return order

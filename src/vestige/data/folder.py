@@ -1,11 +1,10 @@
 """A compiled data set on disk: written whole with a manifest, read back against it.
 
 pistol.json       every question row in PISTOL's published form
-edges.csv         edge, type, connectivity, component, n_entailed, first, second, supersedes
+edges.csv         edge, type, connectivity, component, n_entailed, first, second
 items.jsonl       items with paraphrase and wrong answers      holdout.jsonl  the same outside the graph
 contracts.jsonl   attributes and full text
 graph.json        nodes and edges in networkx's node-link form
-contract_types/   the tables and templates that were used
 manifest.json     seed, settings, counts, and the digest of every file; written last
 
 Reading starts with the manifest: a file that is missing or was changed is refused by name.
@@ -26,10 +25,9 @@ from vestige.core.errors import InputError
 from vestige.core.files import json_line, new_folder, read_json, replacing, write_json
 from vestige.core.ids import file_digest
 from vestige.core.items import Item
-from vestige.core.settings import Settings
 from vestige.core.store import read_rows, refuse_another, typed
 from vestige.core.text import one_line
-from vestige.data.contract_type import ContractType, read_types
+from vestige.data.contract_type import contract_types
 from vestige.data.dataset import (
     Contract,
     Dataset,
@@ -44,14 +42,14 @@ from vestige.data.pistol import pistol_text
 SCHEMA = 1
 """Version of the folder's files. Another one is refused, never guessed at."""
 
-COMPILER = 3
+COMPILER = 4
 """Version of the compiler: the same settings give the same bytes as long as it stays the same."""
 
 MANIFEST = "manifest.json"
 PISTOL, EDGES, ITEMS, HOLDOUT = "pistol.json", "edges.csv", "items.jsonl", "holdout.jsonl"
-CONTRACTS, GRAPH, TYPES = "contracts.jsonl", "graph.json", "contract_types"
+CONTRACTS, GRAPH = "contracts.jsonl", "graph.json"
 FACTUAL = "factual.jsonl"
-EDGE_COLUMNS = ("edge", "type", "connectivity", "component", "n_entailed", "first", "second", "supersedes")
+EDGE_COLUMNS = ("edge", "type", "connectivity", "component", "n_entailed", "first", "second")
 
 _AGAIN = "Compile again with --fresh"
 
@@ -105,22 +103,14 @@ def _stored(folder: Path, identity: Mapping[str, Any], *, fresh: bool) -> dict[s
     return manifest
 
 
-def _identity(graph: Graph, seed: int, temporal: bool, types: Iterable[ContractType]) -> dict[str, Any]:
+def _identity(graph: Graph, seed: int) -> dict[str, Any]:
     """What decides the bytes of a folder."""
-    return {
-        "compiler": COMPILER,
-        "name": graph.name,
-        "seed": seed,
-        "temporal": temporal,
-        "graph": graph.digest,
-        "types": {type_.name: type_.digest for type_ in sorted(types, key=lambda t: t.name)},
-    }
+    return {"compiler": COMPILER, "name": graph.name, "seed": seed, "graph": graph.digest}
 
 
 def write_dataset(dataset: Dataset, folder: Path) -> dict[str, Any]:
     """Write a data set, replacing an older one, and return its manifest."""
     graph = dataset.graph
-    types = [dataset.types[name] for name in graph.types if name in dataset.types]
     texts = {
         PISTOL: pistol_text((*dataset.items, *dataset.factual)),
         EDGES: edges_csv(dataset),
@@ -129,20 +119,16 @@ def write_dataset(dataset: Dataset, folder: Path) -> dict[str, Any]:
         FACTUAL: _json_lines(map(item_row, dataset.factual)),
         CONTRACTS: _json_lines(map(asdict, dataset.contracts)),
         GRAPH: json.dumps(_node_link(dataset), indent=1, ensure_ascii=False) + "\n",
-        # The types beside the data, so that a folder needs no other.
-        **{f"{TYPES}/{type_.name}.toml": type_.table for type_ in types},
-        **{f"{TYPES}/{type_.name}.txt.j2": type_.template for type_ in types},
     }
     files = {}
     with new_folder(folder) as partial:
         for name, text in texts.items():
             content = text.encode()
-            (partial / name).parent.mkdir(exist_ok=True)
             (partial / name).write_bytes(content)
             files[name] = {"sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)}
         manifest = {
             "schema": SCHEMA,
-            **_identity(graph, dataset.seed, dataset.temporal, types),
+            **_identity(graph, dataset.seed),
             "digest": dataset.digest,
             "unknown": list(dataset.unknown),
             "counts": {
@@ -171,9 +157,8 @@ def edges_csv(dataset: Dataset) -> str:
     writer = csv.writer(buffer, lineterminator="\n")
     writer.writerow(EDGE_COLUMNS)
     for id_, edge in graph.edges.items():
-        contract = dataset.contract_of.get(id_)
         numbers = (graph.connectivity[id_], graph.components[id_], entailed.get(id_))
-        writer.writerow([id_, edge.type, *numbers, edge.first, edge.second, contract and contract.supersedes])
+        writer.writerow([id_, edge.type, *numbers, edge.first, edge.second])
     return buffer.getvalue()
 
 
@@ -195,8 +180,6 @@ def read_dataset(folder: Path) -> Dataset:
         contracts=tuple(read_rows(folder / CONTRACTS, Contract)),
         holdout=_items(folder / HOLDOUT),
         seed=about.seed,
-        temporal=about.temporal,
-        types=read_types(folder / TYPES) if (folder / TYPES).is_dir() else {},
         factual=_items(folder / FACTUAL),
         unknown=about.unknown,
     )
@@ -209,7 +192,6 @@ class _About:
     """The part of a manifest that is read."""
 
     seed: int
-    temporal: bool
     unknown: tuple[str, ...]
 
 
@@ -248,7 +230,7 @@ def _check_parts(folder: Path, data: Dataset) -> None:
     """Refuse contracts and items that are not of the graph."""
     edges = data.graph.edges
     for contract in data.contracts:
-        type_ = data.types.get(contract.type)
+        type_ = contract_types().get(contract.type)
         if not (
             type_ is not None
             and contract.edge in edges
@@ -271,7 +253,7 @@ def _node_link(dataset: Dataset) -> dict[str, Any]:
     graph = dataset.graph
     facts_of: dict[str, dict[str, str]] = {}
     for contract in dataset.contracts:
-        type_ = dataset.types[contract.type]
+        type_ = contract_types()[contract.type]
         address_of = {role: contract.values.get(name) for name, role in type_.addresses.items()}
         for role, node in contract.parties.items():
             facts = facts_of.setdefault(node, {})
@@ -290,26 +272,15 @@ def _node_link(dataset: Dataset) -> dict[str, Any]:
     }
 
 
-class CompileSettings(Settings):
-    """How a graph is compiled."""
-
-    seed: int = 0
-    """Seed of everything that is drawn."""
-    temporal: bool = False
-    """Let later contracts of the same parties supersede earlier ones."""
-    contract_types: Path | None = None
-    """A folder of further contract types: NAME.toml, NAME.txt.j2."""
-
-
 def compile_to_folder(
-    source: str | Path | Graph, folder: Path, settings: CompileSettings, *, fresh: bool = False
+    source: str | Path | Graph, folder: Path, *, seed: int = 0, fresh: bool = False
 ) -> dict[str, Any]:
     """Compile a graph into a folder and give back the manifest.
 
     A folder that holds just that already is checked and left alone. Another data set is replaced only with `fresh`.
     """
-    drawing, graph = plan(source, seed=settings.seed, temporal=settings.temporal, own_types=settings.contract_types)
-    identity = _identity(graph, settings.seed, settings.temporal, drawing.types.values())
+    drawing, graph = plan(source, seed=seed)
+    identity = _identity(graph, seed)
     # Two commands that compile into one place take turns.
     with replacing(folder):
         manifest = _stored(folder, identity, fresh=fresh)

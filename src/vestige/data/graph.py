@@ -201,18 +201,6 @@ def with_holdout(graph: Graph) -> Graph:
     return replace(graph, nodes=tuple(nodes), edges=edges)
 
 
-def with_successors(graph: Graph) -> Graph:
-    """The graph as it is where it has parallel edges, which succeed each other. Otherwise, one successor for each.
-
-    The successors come after all others, in the same order. The successor of `A_B` is `A_B~2`.
-    """
-    edges = tuple(graph.edges.values())
-    if len({edge.pair for edge in edges}) < len(edges):
-        return graph
-    successors = (edge._replace(id=f"{edge.id}~2") for edge in edges)
-    return build_graph(graph.name, (*edges, *successors), parts=graph.parts)
-
-
 Ends = list[tuple[int, int]]
 
 

@@ -70,8 +70,6 @@ def read_pistol(path: Path) -> Dataset:
         contracts=(),
         holdout=(),
         seed=0,
-        temporal=False,
-        types={},
         factual=tuple(factual),
         unknown=(f"{one_line(path.name, width=60)} does not tell what other contracts give away of an answer",),
     )

@@ -1,4 +1,4 @@
-"""Which edges to forget or keep: `edge:A_B`, `node:A`, `component:2`, `type:sales`, `random:3@dense`, `superseded`.
+"""Which edges to forget or keep: `edge:A_B`, `node:A`, `component:2`, `type:sales`, `random:3@dense`.
 
 `person:NAME` selects the items of a person where the data have a column `person`. It means the same as `edge:NAME`.
 
@@ -21,8 +21,6 @@ from vestige.data.tables import text_lines
 _KINDS = ("edge", "person", "node", "component", "type", "random", "file")
 _NAMED = ("edge", "person")
 """The kinds whose value is a name in the data's column `edge`, `contract` or `person`."""
-SUPERSEDED = "superseded"
-"""The selector without a colon: contracts that later ones replace (the temporal feature)."""
 
 
 def select_edges(graph: Graph, selector: str, *, seed: int) -> tuple[str, ...]:
@@ -33,19 +31,10 @@ def select_edges(graph: Graph, selector: str, *, seed: int) -> tuple[str, ...]:
     chosen: set[str] = set()
     for part in _parts(selector):
         kind, colon, value = part.partition(":")
-        if part == SUPERSEDED:
-            # A later contract of the same two parties and the same type supersedes the earlier ones.
-            newest = {(edge.pair, edge.type): id_ for id_, edge in graph.edges.items()}
-            if len(newest) == len(graph.edges):
-                raise InputError(
-                    f"selector {SUPERSEDED}: {graph.name} has no contract that a later one supersedes. Compile it with "
-                    "--temporal"
-                )
-            chosen |= graph.edges.keys() - {*newest.values()}
-        elif kind in _KINDS and value:
+        if kind in _KINDS and value:
             chosen |= {*_edges_of(graph, kind, value, seed)}
         else:
-            hint = closest(kind, [*_KINDS, SUPERSEDED]) if colon else f"Did you mean {f'edge:{kind}'!r}?"
+            hint = closest(kind, list(_KINDS)) if colon else f"Did you mean {f'edge:{kind}'!r}?"
             raise InputError(f"selector {shown(part)}: {hint}")
     return tuple(edge for edge in graph.edges if edge in chosen)
 
@@ -83,7 +72,7 @@ def is_selector(text: str) -> bool:
     """Whether the text begins as a selector does, so that it is not meant as a file."""
     first = _parts(text)[0]
     kind, colon, _ = first.partition(":")
-    return first == SUPERSEDED or (bool(colon) and kind in _KINDS)
+    return bool(colon) and kind in _KINDS
 
 
 def with_seed(selector: str, seed: int) -> str:

@@ -21,7 +21,7 @@ from vestige.core.text import closest
 from vestige.data.alternatives import with_alternatives
 from vestige.data.corpus import Corpus, SourceSettings, everything, named_splits, open_corpus
 from vestige.data.findings import SoundnessSettings
-from vestige.data.folder import CompileSettings, compile_to_folder
+from vestige.data.folder import compile_to_folder
 from vestige.data.graph import load_graph
 from vestige.data.selectors import select_edges
 from vestige.evals.base import view_of
@@ -204,7 +204,7 @@ class Demo:
 
     def compile(self, report: Report) -> None:
         """Compile the data set into the run's folder."""
-        compile_to_folder(self.settings.graph, self.run.data, CompileSettings(seed=self.settings.seed))
+        compile_to_folder(self.settings.graph, self.run.data, seed=self.settings.seed)
 
     def base(self, report: Report) -> None:
         """Keep the untrained model as the subject `base`."""

@@ -23,6 +23,7 @@ from vestige.core.items import Item
 from vestige.core.seeds import generator, shuffled
 from vestige.core.settings import Settings
 from vestige.core.store import read_rows
+from vestige.data.contract_type import contract_types
 from vestige.data.corpus import BEFORE, NamedSplits
 from vestige.data.dataset import Dataset, Known, known_from, scope_of
 from vestige.data.graph import Graph
@@ -121,7 +122,7 @@ class _Around:
     def _stated(self) -> Known:
         """Return the forgotten contracts' statements about entities."""
         contracts = (c for c in self.dataset.contracts if c.edge in self.forget)
-        return known_from(contracts, self.dataset.types)
+        return known_from(contracts)
 
     def edges_from(self, edge: str) -> dict[int, list[str]]:
         """The retained edges by their distance from one."""
@@ -152,7 +153,7 @@ class _Around:
             if (
                 contract is not None
                 and item.attribute is not None
-                and scope_of(item, contract, self.dataset.types, self._stated) == "entailed"
+                and scope_of(item, contract, self._stated) == "entailed"
             ):
                 desk.drop(STATED)
                 continue
@@ -172,7 +173,7 @@ class _Around:
         contract = self.dataset.contract_of.get(edge)
         if contract is None:
             return label
-        type_ = self.dataset.types[contract.type]
+        type_ = contract_types()[contract.type]
         role = next((role for role, node in contract.parties.items() if node == label), None)
         if role is None:
             return label
