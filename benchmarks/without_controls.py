@@ -55,7 +55,7 @@ REPLY = "generate/rouge1_recall"
 MARGINS = Thresholds()
 
 
-PREDICTED, TODAY, ALTERED = "predicted controls", "chance and alternatives", "altered answers"
+PREDICTED, TODAY, ALTERED = "predicted controls", "chance of options", "altered answers"
 EVERY, SOME = "low rank, every score", "low rank, scores within a third"
 RULES = (PREDICTED, TODAY, ALTERED, EVERY, SOME)
 HONEST = ("retrained, 0 of the target mixed in", "never saw the facts", "demo, retrained")

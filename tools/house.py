@@ -17,9 +17,9 @@ import networkx as nx
 ROOT = Path(__file__).parents[1]
 BARS = {
     # what is counted: the limit today, and the bar
-    "tokens": (436_800, 330_000),
-    "tokens of src, benchmarks and tools": (509_100, 400_000),
-    "lines of code": (43_400, 33_000),
+    "tokens": (430_000, 330_000),
+    "tokens of src, benchmarks and tools": (502_500, 400_000),
+    "lines of code": (43_000, 33_000),
     "tokens in ten lines": (102, 90),
     "nested comprehensions in 10,000 lines": (22, 20),
     "conditional expressions in 1,000 lines": (21, 15),

@@ -123,7 +123,7 @@ def case(subjects=None, attacked=None, *, carried=None, soundness=(SOUND,), **ch
     return Case(replace(asked, carried=of_attacks, soundness=tuple(soundness)), own_table(asked, values))
 
 
-def with_values(made, values=None, *, ranked=None, further=(), **changes):
+def with_values(made, values=None, *, further=(), **changes):
     """The case with other values of evaluations; `changes` are of its plan, `further` are formats of others' making."""
     asked = replace(made.plan, **changes)
     if values is None:
@@ -131,7 +131,7 @@ def with_values(made, values=None, *, ranked=None, further=(), **changes):
         for form in made.scores.formats:
             if form.key in made.scores.chances and form.chance:
                 values[Source(asked.target)][form.chance] = made.scores.chances[form.key]
-    return replace(made, plan=asked, scores=own_table(asked, values, ranked or made.scores.ranked, further))
+    return replace(made, plan=asked, scores=own_table(asked, values, further))
 
 
 def everywhere(planned, level, *, unlearned=None, target=1.0, suppressed=1.0):

@@ -178,28 +178,6 @@ def test_a_target_that_is_not_as_published_is_asked_nothing_else(run, tmp_path):
     assert read_evidence(run).forgets == forgets, "figures are no forget set of the report"
 
 
-@pytest.mark.parametrize("controls", [True, False])
-def test_true_answers_are_ranked_among_alternatives_after_attacks_only_where_there_are_no_controls(run, controls):
-    others = {i.id: tuple(f"{word} {n}." for n in (20, 21) for word in audited.WORDS) for i in audited.FORGET}
-    forget = tuple(dataclasses.replace(i, alternatives=others[i.id]) for i in audited.FORGET)
-    splits = dataclasses.replace(audited.SPLITS, splits={**audited.SPLITS.splits, "forget": forget})
-    models = tuple(m for m in audited.models(run) if controls or m.role != "retrained")
-    settings = audited.QUICK.model_copy(update={"evals": ("qa", "exposure"), "alternatives": 10})
-    found = again(run, models=models, splits=splits, settings=settings).outcome
-    plan = read_plan(run.audit("edge:p0_q0"))
-    assert plan.alternatives == "given"
-    ranked = {(e.subject, e.attack) for e in plan.evaluations if e.eval == "exposure"}
-    asked = ("", "relearn retain n=4", "quantize 8 bits") if not controls else ("",)
-    assert ranked == {(m.name, attack) for m in models for attack in asked}
-    assert (found.exposure_error is not None) == controls
-    # A verdict against alternatives is given again without a model, and is the same.
-    (same,) = rejudge(run.path)
-    assert same.exposure_error == found.exposure_error
-    assert [(v.claim, v.outcome, v.against) for v in same.verdicts] == [
-        (v.claim, v.outcome, v.against) for v in found.verdicts
-    ]
-
-
 def test_formats_are_asked_of_the_forget_set_and_losses_of_everything(made):
     plan = read_plan(made.audit("edge:p0_q0"))
     n = {e.eval: read_json(EvalFolder(made.path / e.path).collected)["n"] for e in plan.evaluations if not e.attack}
@@ -627,13 +605,13 @@ def test_more_options_than_most_items_have_are_refused_with_the_number_that_all_
 def test_what_nobody_asked_for_is_said():
     (said,) = not_asked_for(audited.QUICK)
     assert said == (
-        "not asked for: the evaluations reversed, freeform, memory, acr, exposure, inside, reasoning, indirect; "
+        "not asked for: the evaluations reversed, freeform, memory, acr, inside, reasoning, indirect; "
         "relearning on items of related, unrelated, forget_part, forget; weights of 4 bits; weights in NF4; "
         "directional ablation; facts before the question; a searched suffix; a searched prefix"
     )
     fewer = AuditSettings(membership=("loss", "min_k", "zlib"))
     assert "the membership scores min_k_plus, reference" in not_asked_for(fewer)[0]
-    evals = ("qa", "choices", "reversed", "freeform", "memory", "acr", "exposure", "inside", "reasoning", "indirect")
+    evals = ("qa", "choices", "reversed", "freeform", "memory", "acr", "inside", "reasoning", "indirect")
     attacks = {"gcg": (3,), "prefix": (7,), "quantize": (8, 4, "nf4")}
     everything = AuditSettings(evals=evals, forms=tuple(QUESTION_FORMS), **attacks)
     assert not_asked_for(everything) == ()
@@ -696,24 +674,8 @@ def test_a_plan_says_what_could_be_decided_with_no_model_there():
     assert (bare.cannot_hold, bare.holds) == (("indistinguishable",), 0.0)
     assert "give --holdout" in bare.untested[0]
     assert [line.holds > 0 for line in bare.claims] == [line.claim != "indistinguishable" for line in bare.claims]
-    with pytest.raises(InputError, match="Leave scope=such out"):
-        foreseen(3, scope="such")
-
-
-def test_a_plan_without_controls_says_what_ranks_among_alternatives_decide():
-    others = tuple(f"{n} elms." for n in range(120))
-    asked = tuple(Item(f"Which tree stands at {n}?", f"{n} oaks.", alternatives=others) for n in range(20))
-    splits = NamedSplits("twenty", {"forget": asked, "retain": (Item("Who?", "Nobody."),)}, {})
-    settings = AuditSettings(
-        evals=("qa", "exposure"), relearn=(), quantize=(8,), ablate=(), in_context=(), relearn_rates=()
-    )
-    found = foresee_audit(AuditRequest((), splits, settings))
-    # As `benchmarks.alternatives` counts: of 20 facts with 99 alternatives who never knew holds in 0.94.
-    assert (found.ranked, found.ranked_holds) == (20, pytest.approx(0.94, abs=0.03))
-    assert found.ranked_arm == pytest.approx(0.497 / 20**0.5, abs=0.01)
-    few = settings.model_copy(update={"alternatives": 5})
-    assert foresee_audit(AuditRequest((), splits, few)).ranked_holds < 0.7
-    assert foresee_audit(AuditRequest((), splits, settings.model_copy(update={"evals": ("qa",)}))).ranked_holds is None
+    with pytest.raises(InputError, match="Leave scope=population out"):
+        foreseen(3, scope="population")
 
 
 def test_several_wordings_are_one_fact_in_a_plan_too():

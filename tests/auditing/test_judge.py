@@ -282,11 +282,9 @@ def test_without_holdout_items_no_subject_is_said_to_be_like_retrained():
 def test_without_retrained_leakage_is_against_chance_and_says_so():
     found = judge(case({"ga": subject(0.5)}, attacks=(RETAIN_ONLY,), retrained=()), resamples=QUICK)
     lines = {line.format: line for line in found.formats}
-    # Graded scores have no known chance; a generated answer is right by chance never, an option in a quarter.
-    assert set(lines) == {"generate", "option_text_mean"}
-    assert lines["generate"].metric == "exact_match"
-    assert cell(found, "generate").leakage.metric == "leakage_vs_chance"
-    assert cell(found, "generate").leakage.value == pytest.approx(0.5)
+    # How often a model that never knew says an answer in its own words is not known: options alone have a chance.
+    assert set(lines) == {"option_text_mean"}
+    assert cell(found, "option_text_mean").leakage.metric == "leakage_vs_chance"
     # Half and a quarter of the other half are right: (0.625 - 0.25) / (1 - 0.25).
     assert cell(found, "option_text_mean").leakage.value == pytest.approx(0.5)
     assert all(line.retrained is None for line in found.formats)
@@ -298,7 +296,19 @@ def test_without_retrained_leakage_is_against_chance_and_says_so():
     )
     assert "no retrained control was given" in verdict(found, "not recoverable").reason
     assert found.gains == ()
-    assert any("No retrained control was given" in said for said in found.untested)
+    assert any("No retrained control was given" in said and "vestige finetune" in said for said in found.untested)
+    assert any("format generate is left out, since no retrained control was given" in said for said in found.untested)
+
+
+def test_answers_in_own_words_alone_are_not_judged_without_controls():
+    # Honest trainings guess some answers in their own words: against a chance of 0 they would fail.
+    values = {"target": subject(1.0, shift=2.0), "ga": subject(0.5)}
+    for table in values.values():
+        for key in [key for key in table if key.startswith("option")]:
+            del table[key]
+    found = judge(case(values, attacks=(RETAIN_ONLY,), retrained=()), resamples=QUICK)
+    assert {v.outcome for v in found.verdicts if v.claim != "utility preserved"} == {"inconclusive"}
+    assert verdict(found, "not expressed").reason.startswith("Not tested: no retrained control was given")
 
 
 def test_where_overlap_has_no_values_exact_answers_are_counted():

@@ -165,7 +165,7 @@ def test_single_facts_are_tested_whatever_the_format_is_called_and_whether_a_cha
 def test_without_controls_single_facts_are_untested_and_nothing_passes(tmp_path):
     line = not_expressed(list(one_form(None, "match", None, chance=0.0, controls=0)), tmp_path / "own words")
     assert line["verdict"] == "inconclusive"
-    assert "in match it is right on 6 of 60 facts" in line["reason"]
+    assert line["reason"].startswith("Not tested: no retrained control was given")
     picks = list(one_form(None, "mc", None, chance=0.25, controls=0))
     reasons = not_expressed(picks, tmp_path / "options")["left_out"]
     # 6 or fewer of 60 at a chance of 1/4: p = 0.003.

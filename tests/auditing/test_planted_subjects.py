@@ -53,7 +53,7 @@ def test_planted_leaks_are_as_large_as_stated():
     # 30 audits of 100 questions, about facts like these. A share of .3 at correlation .1 in 5 edges has the standard
     # error sqrt(.3 x .7 x (1 + 19 x .1) / 100) = .08 an audit, so .015 over 30; guesses of one seed add .06 and .011.
     subjects = (Planted("leaks", {}, leak=dict.fromkeys(FORMATS, 0.3)), Planted("hides", {}, back=0.4))
-    one = Exam("truth", subjects, Thresholds(scope="such"), attacks=(RELEARN, QUANTIZE), n_items=100)
+    one = Exam("truth", subjects, Thresholds(scope="population"), attacks=(RELEARN, QUANTIZE), n_items=100)
     cases = [draw_case(one, r) for r in range(30)]
     for key in KEYS:
         for subject, where, level in (

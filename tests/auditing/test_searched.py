@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hand_made import FORGET, RETRAINED, attack, case, known, subject, verdict, with_values
 
-from vestige.artifacts.scores import Ranked, Source
+from vestige.artifacts.scores import Source
 from vestige.auditing.ground import by_fact
 from vestige.auditing.judge import judge
 from vestige.auditing.recovery import CHOSEN, searches, with_searches
@@ -167,17 +167,6 @@ def test_a_null_search_lets_nothing_hold():
     found = judged(levels(suppressed=[0.0] * 6))
     assert verdict(found, "not recoverable").outcome == "inconclusive"
     assert found.able[0].why_not.startswith("of what the positive control held back it brought back 0.00 [")
-
-
-def test_ranks_among_alternatives_are_those_of_the_chosen_stage():
-    made = case(attacks=RUNS)
-    sources = [Source(name, run, point) for name in MODELS for run, point in STAGES]
-    rows = {s: {i: np.array([n, 0.0]) for i in FORGET} for n, s in enumerate(sources)}
-    scores = {s: {"exposure/score": {i: float(n % 6 == 3) for i in FORGET}} for n, s in enumerate(sources)}
-    made = with_values(made, {**made.scores.values, **scores}, ranked=Ranked(scores=rows))
-    found = with_searches(made)
-    chosen = found.scores.ranked.scores[Source("ga", SEARCH, CHOSEN)]
-    assert {float(row[0]) for row in chosen.values()} == {6.0 + 3.0}
 
 
 @pytest.mark.slow

@@ -47,7 +47,7 @@ def test_a_default_audit_of_400_facts_asks_at_most_115000_questions_and_30000_wh
     roles = ["target", *["retrained"] * 4, *["unlearned"] * 2, "suppressed"]
     models = tuple(AuditedModel(f"{role} {n}", role, f"/{n}") for n, role in enumerate(roles))
     splits = NamedSplits("forget10", {"forget": items("author", 400), "retain": items("book", 400)}, {})
-    # As of TOFU, which has no alternatives and no answers of a kind whose blocks could be read.
+    # As of TOFU, which has no answers of a kind whose blocks could be read.
     settings = AuditSettings(evals=("qa", "choices", "reversed", "freeform", "memory"))
     request = AuditRequest(models, splits, settings, device="cpu")
     found = forecast.forecast_audit(Path("none"), request)

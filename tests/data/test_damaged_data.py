@@ -16,7 +16,6 @@ import pytest
 from tests.damaging import damage, survive
 
 from vestige.core.errors import InputError
-from vestige.data.alternatives import with_alternatives
 from vestige.data.corpus import SourceSettings, named_splits, open_corpus
 from vestige.data.folder import compile_to_folder, write_dataset
 from vestige.data.graph import read_graph
@@ -118,7 +117,7 @@ def test_compiled_folders(compiled, tmp_path):
         data = corpus.dataset
         for selector in (f"edge:{next(iter(data.graph.edges))}", "random:1", f"type:{data.graph.types[0]}"):
             with contextlib.suppress(InputError):
-                splits = with_alternatives(corpus, named_splits(corpus, selector), n=3)
+                splits = named_splits(corpus, selector)
                 forget = list(dict.fromkeys(i.edge for i in splits.splits["forget"]))
                 neighbour_questions(data, forget, NeighbourSettings(), seed=0)
         write_dataset(data, folder / "again")

@@ -19,7 +19,6 @@ from vestige.core.text import split_thoughts
 from vestige.data.loaders import Figure, Pack, PackSplit, Published, packs
 from vestige.evals.base import Evaluation, View
 from vestige.evals.choices import ChoicesSettings
-from vestige.evals.exposure import ExposureSettings
 from vestige.evals.freeform import FreeformSettings
 from vestige.evals.qa import QASettings
 from vestige.models import http
@@ -37,7 +36,6 @@ ITEMS = tuple(
         edge=f"p{n % 2}_q",
         attribute="tree",
         paraphrase=f"Post {n}: which tree?",
-        alternatives=tuple(f"{other} {n}." for other in TREES if other != tree),
     )
     for n, tree in enumerate(TREES)
 )
@@ -79,9 +77,9 @@ def assert_alike(ours: object, theirs: object) -> None:
         assert ours == theirs
 
 
-@pytest.mark.parametrize("kind", [QASettings, ExposureSettings, FreeformSettings, ChoicesSettings])
+@pytest.mark.parametrize("kind", [QASettings, FreeformSettings, ChoicesSettings])
 def test_a_served_model_gives_the_records_of_the_same_model_in_memory(nano, kind):
-    settings = {"max_new_tokens": 5} if kind is not ExposureSettings else {}
+    settings = {"max_new_tokens": 5}
     if kind is FreeformSettings:
         settings |= {"forms": ("plain", "paraphrase", "few_shot", "prefilled", "cloze"), "shots": 1}
     with serving(nano) as log:
@@ -120,7 +118,7 @@ def test_without_scores_replies_are_read_and_what_needs_scores_is_refused(nano, 
                 "top_hit",
             }
             with pytest.raises(InputError, match="does not score given answers"):
-                records(subject, ExposureSettings)
+                records(subject, ChoicesSettings)
         given = {"forms": ("plain", "prefilled"), "max_new_tokens": 5}
         assert_alike(
             [r["forms"]["prefilled"]["reply"] for r in records(tokens, FreeformSettings, **given)],
@@ -178,7 +176,7 @@ def test_numbers_that_cannot_be_right_are_refused_before_and_while_anything_is_m
         subject = through(log, nano)
         broken.append(True)
         with pytest.raises(InputError, match="nan is no log-probability"):
-            records(subject, ExposureSettings)
+            records(subject, ChoicesSettings)
 
 
 def test_another_tokeniser_is_refused(nano, tmp_path):
@@ -196,7 +194,7 @@ def test_faults_are_tried_again_and_lasting_ones_end_in_a_sentence(nano, monkeyp
     faults = ("429", "500", "nothing", "garbage", "")
     with serving(nano, trouble=lambda call, body: faults[call % 5] if call < 40 else "") as log:
         subject = through(log, nano, concurrency=1)
-        assert_alike(records(subject, ExposureSettings), records(nano, ExposureSettings))
+        assert_alike(records(subject, ChoicesSettings), records(nano, ChoicesSettings))
         assert set(log.keys) == {"Bearer secret-of-ten"}
     for wrong, error, said in (("500", MachineError, "same command"), ("401", InputError, "refuses to answer")):
         broken = []
@@ -204,7 +202,7 @@ def test_faults_are_tried_again_and_lasting_ones_end_in_a_sentence(nano, monkeyp
             subject = through(log, nano, attempts=2)
             broken.append(True)
             with pytest.raises(error, match=said) as raised:
-                records(subject, ExposureSettings)
+                records(subject, ChoicesSettings)
             assert "secret" not in str(raised.value)
     with pytest.raises(InputError, match="no model answers"):
         load(ModelSettings(model=f"{log.url}?attempts=1#nano"))
@@ -213,14 +211,14 @@ def test_faults_are_tried_again_and_lasting_ones_end_in_a_sentence(nano, monkeyp
 def test_requests_share_connections_and_stay_within_their_bounds(nano):
     with serving(nano) as log:
         subject = through(log, nano, concurrency=3)
-        records(subject, ExposureSettings)
+        records(subject, ChoicesSettings)
         records(subject, QASettings, max_new_tokens=2)
         assert log.most_under_way <= 3
         assert log.connections <= 4
         prices = {"price_per_million_prompt_tokens": 1000, "price_per_million_completion_tokens": 1000}
         for bound in ({"most_requests": 40}, {"most_tokens": 900}, {"most_cost": 0.9, **prices}):
             with pytest.raises(InputError, match="most_tokens or most_cost is used up"):
-                records(through(log, nano, **bound), ExposureSettings)
+                records(through(log, nano, **bound), ChoicesSettings)
         with pytest.raises(InputError, match="most_cost is set and prices are not"):
             through(log, nano, most_cost=1)
         with pytest.raises(InputError, match=r"serves no model 'other'. It has nano"):

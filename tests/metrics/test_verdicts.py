@@ -18,7 +18,7 @@ from vestige.metrics.verdicts import (
 )
 
 DEFAULTS = Thresholds()
-PRIOR = Thresholds(scope="such").prior("hits")
+PRIOR = Thresholds(scope="population").prior("hits")
 PRIOR_OF_THESE = DEFAULTS.prior("hits")
 
 

@@ -479,9 +479,6 @@ def test_an_audit_of_almost_nothing_is_a_page_too(tmp_path):
 
 def test_where_nobody_retrained_the_page_says_what_stands_for_a_model_that_never_knew():
     plain = replace(outcome(), retrained=(), never=())
-    ranked = replace(plain.formats[0], format="exposure", retrained=None)
-    by_alternatives = block_of(replace(plain, formats=(*plain.formats, ranked)))
-    assert "ranked among alternatives: 0 is a rank by chance" in by_alternatives.scale
     assert "0 is what guessing gives" in block_of(plain).scale
     assert "0 is a control" in block_of(outcome()).scale
 

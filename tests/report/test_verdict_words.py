@@ -93,7 +93,6 @@ def test_words_follow_the_unit_and_single_facts_are_called_facts():
     ("against", "said"),
     [
         ("retrained", "GA still answers what models that never knew cannot."),
-        ("alternatives", "GA still prefers the true answers to others."),
         ("chance", "GA still answers more than guessing would."),
     ],
 )

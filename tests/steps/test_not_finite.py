@@ -22,8 +22,7 @@ from vestige.steps.unlearn import alternatives
 
 WRONG = tuple(f"{n}." for n in range(60, 80))
 ITEMS = tuple(
-    Item(f"How many crates does {n} name?", f"{20 + n}.", "e", attribute="a", perturbed=WRONG[:3], alternatives=WRONG)
-    for n in range(28)
+    Item(f"How many crates does {n} name?", f"{20 + n}.", "e", attribute="a", perturbed=WRONG[:3]) for n in range(28)
 )
 VIEW = View("edge:e", {"forget": [i.id for i in ITEMS[:4]], "retain": [i.id for i in ITEMS[4:]]}, {})
 SPEC = SubjectSpec("base", "diverged", "builtin:tiny", "", "", 0, "s", {}, "d", "", 1, ())

@@ -9,7 +9,6 @@ import vestige
 from vestige.api.inputs import DataLike, ModelLike, PathLikeStr, Reading, corpus_of, path_of, selector, text_of, verb
 from vestige.api.output import refuse_torchrun, say_notes
 from vestige.api.results import Attacked, Results
-from vestige.core.errors import InputError
 from vestige.core.progress import progress_bar, say
 from vestige.core.text import one_line
 
@@ -30,7 +29,6 @@ def evaluate(
     output_dir: PathLikeStr | None = None,
     role: Role = "base",
     name: str = "",
-    alternatives: DataLike | None = None,
     max_new_tokens: int | None = None,
     pistol: bool = False,
     published: str | None = None,
@@ -59,7 +57,6 @@ def evaluate(
         output_dir: Where the evidence goes. By default into the subject's own folder.
         role: Role of an external model: base, target, retrained, unlearned.
         name: Name in reports of a model from elsewhere.
-        alternatives: File of false answers to the forget questions (columns question, alternatives).
         max_new_tokens: Longest reply, in tokens. A longer one counts as truncated.
         pistol: Also MRR and top-hit ratio as PISTOL's released code computes them.
         published: With a pack: the model whose published figures the target must show before the evaluation. By default
@@ -90,7 +87,6 @@ def evaluate(
     from vestige.api import selection
     from vestige.artifacts.provenance import odd_tokens_told
     from vestige.artifacts.records import ItemScores, read_summary, result_rows
-    from vestige.data.alternatives import with_alternatives
     from vestige.data.loaders import published_of
     from vestige.evals import eval_home
 
@@ -101,15 +97,11 @@ def evaluate(
     source = corpus_of(data)
     # Evaluations load torch, so that a mistake in the data is named before.
     settings = selection.evaluations(evals, max_new_tokens=max_new_tokens, pistol=pistol)
-    if alternatives is not None and "exposure" not in settings:
-        raise InputError("--alternatives is for the evaluation exposure. Name it with --evals")
     # A model that the pack has no figures of is refused before anything is asked.
     figures = published_of(source.settings.data, path, published)
     asked = selection.questions(source, selector(forget), selector(retain), models=[path])
     if forget is not None:
-        if "exposure" in settings:
-            asked = with_alternatives(source, asked, selector(alternatives))
-        say_notes(asked, alternatives=True)
+        say_notes(asked)
     asked = selection.fewer(source, asked, splits, most_items)
     from vestige.api import requests
     from vestige.steps.evaluate import check_published, requests_of
@@ -231,7 +223,7 @@ def attack(
     path, evidence = path_of(model), text_of(output_dir)
     asked_by = selection.evaluations(evals, max_new_tokens=max_new_tokens)
     splits = selection.questions(corpus_of(data), selector(forget), selector(retain), models=[path])
-    say_notes(splits, alternatives=True)
+    say_notes(splits)
     read = Reading(device, dtype, trust_remote_code, chat_template, base, tokenizer)
     guide = None if target is None else partial(requests.guide, path_of(target), read, evidence)
     request = requests.attack(settings, splits, asked_by, seed=seed, guide=guide)

@@ -47,7 +47,6 @@ def audit(
     suppressed: ModelLike | None = None,
     retain: DataLike | None = None,
     holdout: DataLike | None = None,
-    alternatives: DataLike | None = None,
     published: str | None = None,
     margins: "vestige.Margins | None" = None,
     attacks: "Sequence[vestige.Attack | str] | None" = None,
@@ -83,7 +82,6 @@ def audit(
         suppressed: Your positive control: a target that withholds its knowledge. By default one is made.
         retain: Items to keep: a file or selectors. By default all other items.
         holdout: File of items that no model was taught. Compiled data has its own.
-        alternatives: File of false answers to the forget questions (columns question, alternatives).
         published: With a pack: the model whose published figures the target must show before the audit. By default the
             model of the target's name. none leaves this out.
         margins: The margins of the verdicts.
@@ -134,7 +132,6 @@ def audit(
         suppressed=suppressed,
         retain=retain,
         holdout=holdout,
-        alternatives=alternatives,
         published=published,
         margins=margins,
         attacks=attacks,
@@ -188,7 +185,6 @@ def plan(
     suppressed: ModelLike | None = None,
     retain: DataLike | None = None,
     holdout: DataLike | None = None,
-    alternatives: DataLike | None = None,
     margins: "vestige.Margins | None" = None,
     attacks: "Sequence[vestige.Attack | str] | None" = None,
     settings: "vestige.AuditSettings | None" = None,
@@ -214,7 +210,6 @@ def plan(
         suppressed: Your positive control.
         retain: Items to keep. By default all other items.
         holdout: File of items that no model was taught.
-        alternatives: File of false answers to the forget questions.
         margins: The margins of the verdicts.
         attacks: Only these attacks, as in `audit`.
         settings: All other settings of the audit.
@@ -253,7 +248,6 @@ def plan(
         suppressed=suppressed,
         retain=retain,
         holdout=holdout,
-        alternatives=alternatives,
         margins=margins,
         attacks=attacks,
         settings=settings,
@@ -284,7 +278,6 @@ def audit_request(
     suppressed: ModelLike | None = None,
     retain: DataLike | None = None,
     holdout: DataLike | None = None,
-    alternatives: DataLike | None = None,
     published: str | None = None,
     margins: "vestige.Margins | None" = None,
     attacks: "Sequence[vestige.Attack | str] | None" = None,
@@ -312,9 +305,7 @@ def audit_request(
     paths = [model.model for model in models]
     request = AuditRequest(
         models=tuple(models),
-        splits=selection.audit_questions(
-            corpus, selector(forget), paths, built, selector(retain), selector(holdout), selector(alternatives)
-        ),
+        splits=selection.audit_questions(corpus, selector(forget), paths, selector(retain), selector(holdout)),
         settings=built,
         # Of the target alone: the others were made from it, and have no published figures.
         published=published_of(corpus.settings.data, paths[0], published),

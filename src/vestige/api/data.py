@@ -54,7 +54,6 @@ def check_data(
     forget: DataLike,
     output_dir: PathLikeStr = "runs/check",
     retain: DataLike | None = None,
-    alternatives: DataLike | None = None,
     checks: "vestige.Checks | None" = None,
     seed: int = 0,
 ) -> "vestige.Soundness":
@@ -66,7 +65,6 @@ def check_data(
             type:sales, random:3.
         output_dir: The folder of soundness.json, where an audit of the folder reads it.
         retain: Items to keep: a file or selectors. By default all other items.
-        alternatives: A file of false answers to the forget questions (columns question, alternatives).
         checks: The settings of the checks.
         seed: Seed of everything random.
 
@@ -82,16 +80,14 @@ def check_data(
     """
     from vestige.api.output import say_notes
     from vestige.artifacts.layout import RunFolder
-    from vestige.data.alternatives import with_alternatives
     from vestige.data.corpus import named_splits, refuse_nothing_kept
     from vestige.data.findings import SoundnessSettings
     from vestige.steps.check_data import CheckRequest
     from vestige.steps.check_data import check_data as check
 
-    corpus, false_answers = corpus_of(data), selector(alternatives)
-    # The check sees the alternatives that an audit would be given.
-    splits = with_alternatives(corpus, named_splits(corpus, selector(forget), retain=selector(retain)), false_answers)
+    corpus = corpus_of(data)
+    splits = named_splits(corpus, selector(forget), retain=selector(retain))
     refuse_nothing_kept(corpus, splits)
     request = CheckRequest(splits, checks or SoundnessSettings(), seed)
-    say_notes(splits, alternatives=false_answers is not None)
+    say_notes(splits)
     return check(RunFolder(Path(output_dir)), request)

@@ -212,9 +212,7 @@ def score_table_of(run: "RunFolder", plan: "AuditPlan") -> "ScoreTable":
     for subject, _, item, form in replies_on_disk(run, plan, {(subject, "") for subject in table.roles}):
         texts = Texts(form["asked"], form["answer"], form["reply"])
         public.texts.setdefault(Source(subject), {}).setdefault(item, texts)
-    names = {form.key: form.name for form in table.formats if not (form.inside or form.ranked)} | {
-        table.bits: "forced, bits"
-    }
+    names = {form.key: form.name for form in table.formats if not form.inside} | {table.bits: "forced, bits"}
     values: dict[Source, dict[str, ScoreColumn]] = {Source(subject): {} for subject in table.roles}
     for key, name in names.items():
         asked = dict.fromkeys(item for subject in table.roles for item in table.table(subject, key))

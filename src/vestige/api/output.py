@@ -144,13 +144,7 @@ def _delete(folder: Path, entries: Sequence[Path]) -> None:
     shutil.rmtree(trash, ignore_errors=True)
 
 
-def say_notes(splits: "NamedSplits", *, alternatives: bool = False) -> None:
-    """Print the notes on how the data was matched.
-
-    Questions without alternatives are listed only for a command that needs `alternatives`.
-    """
-    from vestige.data.alternatives import NO_ALTERNATIVES
-
+def say_notes(splits: "NamedSplits") -> None:
+    """Print the notes on how the data was matched."""
     for sentence in splits.told:
-        if alternatives or not sentence.startswith(NO_ALTERNATIVES):
-            say(one_line(sentence, width=500))
+        say(one_line(sentence, width=500))

@@ -156,7 +156,7 @@ class Verdict:
         wide: All quantities below it let the claim pass.
         unit: `share`, `leakage` or `bits`.
         reason: Why, in words and numbers.
-        against: The comparison: `retrained`, `alternatives`, `chance`, or empty.
+        against: The comparison: `retrained`, `chance`, or empty.
     """
 
     verdict: Word = "not tested"

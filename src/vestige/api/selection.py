@@ -14,7 +14,6 @@ from vestige.auditing.settings import QUICK, AuditSettings, check_quick
 from vestige.core.errors import InputError
 from vestige.core.seeds import generator
 from vestige.core.text import closest, one_line
-from vestige.data.alternatives import with_alternatives
 from vestige.data.corpus import (
     Corpus,
     NamedSplits,
@@ -207,16 +206,13 @@ def audit_questions(
     settings: AuditSettings,
     retain: str | None = None,
     holdout: str | None = None,
-    alternatives: str | None = None,
 ) -> NamedSplits:
     """Return the questions of an audit of `models`: one retain set for all, without items that any model forgot.
 
-    `holdout` is a file of items outside all training data, `alternatives` a file of other answers to the forget
-    questions.
+    `holdout` is a file of items outside all training data.
     """
     splits = questions(corpus, forget, retain, models=models)
     refuse_not_found(corpus, splits, retain)
-    splits = with_alternatives(corpus, splits, alternatives, n=settings.alternatives)
     refuse_nothing_kept(corpus, splits)
     if holdout is None:
         return splits

@@ -206,7 +206,7 @@ def by_level(text: str, level: EvidenceLevel, **placeholders: str) -> str:
 
 
 GIVEN = "given"
-"""Alternatives from a file or a column, whose distribution is not known to match the truth's."""
+"""The one point of an attack that has no stages."""
 
 
 @dataclass(frozen=True)
@@ -313,8 +313,7 @@ class AuditPlan:
     the fact of each item that asks for one in other words. `groups` names the group of forget items without an edge,
     where the data have one. `alike` has by `answer` and `attribute` what forget items share, since facts that share it
     can be guessed together. `suppressed` is the positive control, a target that was taught to keep silent. "" where
-    there is none. `references` are the models in `unlearned` that were trained without the forget set. `alternatives`
-    is the origin of the alternatives for `exposure`: the same distribution as the truth, or `GIVEN`. "" without any.
+    there is none. `references` are the models in `unlearned` that were trained without the forget set.
     `evidence_level` is the evidence for the origin of the controls. `apart` has the distances of the weights of target,
     controls and unlearned models by two names. `unseen` lists the models without readable weights. `recipes` has the
     differences between each control's training and the target's, where both are known. `unchanged` are the models in
@@ -351,7 +350,6 @@ class AuditPlan:
     groups: dict[str, str] = field(default_factory=dict)
     alike: dict[str, dict[str, str]] = field(default_factory=dict)
     references: Names = ()
-    alternatives: str = ""
     evidence_level: EvidenceLevel = "given"
     unchanged: Names = ()
     apart: dict[str, dict[str, float]] = field(default_factory=dict)
@@ -576,7 +574,7 @@ class VerdictLine:
 
     `decides` names the quantity that the outcome rests on: above `margin` it fails the claim, below `wide` it lets it
     hold. `at_least` and `at_most` are its ends, with the confidence that this outcome asks for. `against` is the
-    reference: retrained, alternatives, or chance. "" where nothing did. `needed` is a sentence with the number of
+    reference: retrained or chance. "" where nothing did. `needed` is a sentence with the number of
     controls, wordings or facts that lets an open claim hold in 80 % of audits of perfect unlearning. `items_needed` is
     the number of facts alone. "" and None where nothing alone does it. `n_tested` of `n_asked` facts, or of the
     questions that were to be kept, have a score of the model, the target and every control.
@@ -607,7 +605,7 @@ class VerdictLine:
 class FactLine:
     """A single fact that a subject gives away (after `attack`, or as it is) and no model that never saw the facts does.
 
-    `by` is "stated", the format in bits, or both, or "ranked first" among alternatives. `p` is the p-value of the test
+    `by` is "stated", the format in bits, or both. `p` is the p-value of the test
     that found the fact. Prompt, answer and reply are in the evaluation's texts. `bits` is the answer's information
     under teacher forcing, and `never` the range of the controls. None where it was not.
     """
@@ -689,11 +687,10 @@ class AuditOutcome:
     knowledge left after the strongest attack, minus the controls' gain from it. `never` has the same numbers for each
     control, compared with the others. `n_judged` is the number of facts behind the first three claims, `n_apart` the
     number of facts revealed by the retain set. `references` are the models in `unlearned` that were retrained without
-    the forget set. Every claim should hold for them. `exposure_error` is the leakage against alternatives of the
-    retrained models together, which should be 0. `evidence_level` is the evidence for the origin of `retrained`, or ""
-    without controls. `unchanged` are the models in `unlearned` with the target's own weights. `stored` has the number
-    of facts stored in each subject. `margins_bits` are the margins in bits if the target's knowledge of these answers
-    made them wider than `thresholds`. `warnings` are sentences on doubts about the controls, which affect every
+    the forget set. Every claim should hold for them. `evidence_level` is the evidence for the origin of `retrained`,
+    or "" without controls. `unchanged` are the models in `unlearned` with the target's own weights. `stored` has the
+    number of facts stored in each subject. `margins_bits` are the margins in bits if the target's knowledge of these
+    answers made them wider than `thresholds`. `warnings` are sentences on doubts about the controls, which affect every
     verdict. `warnings` say in sentences what speaks against the controls, and so bears on every verdict. `rules` is the
     version of the rules of judging. `earlier` are the judgements of other scores under the same name.
     """
@@ -722,7 +719,6 @@ class AuditOutcome:
     prompts: tuple[PromptLine, ...] = ()
     facts: tuple[FactLine, ...] = ()
     groups: tuple[GroupLine, ...] = ()
-    exposure_error: Estimate | None = None
     first: DatedJudgement | None = None
     attacked: tuple[WorstLine, ...] = ()
     never: tuple[WorstLine, ...] = ()
@@ -745,10 +741,8 @@ class AuditOutcome:
 
     @property
     def against(self) -> str:
-        """Return the reference of the verdicts: retrained models, otherwise alternatives, otherwise chance."""
-        # Alternatives stand in only where no control was given, so that this is looked at last.
-        ranked = any(line.admitted and line.format == "exposure" for line in self.formats)
-        return "retrained" if self.retrained else "alternatives" if ranked else "chance"
+        """Return the reference of the verdicts: retrained models, otherwise chance."""
+        return "retrained" if self.retrained else "chance"
 
 
 NOT_A_CONTROL = "Not used as a control: "

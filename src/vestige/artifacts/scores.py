@@ -19,14 +19,14 @@ from pathlib import Path
 from typing import Literal, NamedTuple, Protocol, cast
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 
 from vestige.core.errors import InputError
 from vestige.core.files import Unpacked, json_line, new_file, open_input
 from vestige.core.store import typed
 from vestige.core.text import Items, Names, one_line
 
-SCHEMA = 3
+SCHEMA = 4
 """Version of the file. A file of another version is refused."""
 _LEVEL = 3
 """The level of compression. The default of 9 takes four times as long for a file that is a tenth smaller."""
@@ -86,7 +86,7 @@ class Format(NamedTuple):
     also shows whether a model retained its other knowledge.
 
     `drawn` names the measurement of the same probe after it was fitted on drawn answers: the format is used only where
-    that is not above chance. Where the format is `ranked`, the score is the rank of the true answer among alternatives.
+    that is not above chance.
     """
 
     name: str
@@ -99,7 +99,6 @@ class Format(NamedTuple):
     ratio: bool = False
     kept: bool = False
     drawn: str = ""
-    ranked: bool = False
 
     @property
     def inside(self) -> bool:
@@ -202,29 +201,6 @@ def column(table: Mapping[str, float]) -> ScoreColumn:
     return table if isinstance(table, ScoreColumn) else ScoreColumn(tuple(table), table.values())
 
 
-@dataclass(frozen=True)
-class Ranked:
-    """The score of each item for each of its alternatives as the true answer. The true answer is first.
-
-    The keys are source and item. Items of one of the `units` have the same answer and alternatives. `lengths` are the
-    answers' numbers of tokens, as the target reads them, and `revealed` the items whose true answer these tell.
-    """
-
-    scores: Mapping[Source, Mapping[str, Float[np.ndarray, "..."]]] = field(default_factory=dict)
-    units: Mapping[str, str] = field(default_factory=dict)
-    lengths: Mapping[str, Int[np.ndarray, "..."]] = field(default_factory=dict)
-    revealed: frozenset[str] = frozenset()
-
-    def of(self, source: Sourced, items: Sequence[str]) -> list[Float[np.ndarray, "..."]]:
-        """Those of `items` in their order. Every item must exist."""
-        table = self.scores[_source(source)]
-        return [table[i] for i in items]
-
-    def units_of(self, items: Sequence[str]) -> list[str]:
-        """The units of `items` in their order."""
-        return [self.units[i] for i in items]
-
-
 @dataclass
 class ScoreTable:
     """Scores by source (a model, as it is or as an attack left it), then by measurement, then by question.
@@ -243,7 +219,6 @@ class ScoreTable:
     reasons: dict[tuple[Source, str], dict[str, str]] = field(default_factory=dict)
     texts: dict[Source, dict[str, Texts]] = field(default_factory=dict)
     formats: tuple[Format, ...] = ()
-    ranked: Ranked = field(default_factory=Ranked)
 
     def __post_init__(self) -> None:
         """Store the scores as columns: an audit of thousands of facts has millions of scores."""
@@ -328,11 +303,6 @@ class ScoreTable:
     def bits(self) -> str:
         """The measurement in bits. "" where there is none."""
         return next((name for name, its in self.measurements.items() if its.score_type == "bits"), "")
-
-    @property
-    def ranking(self) -> Format | None:
-        """The format in which the true answer is ranked among alternatives."""
-        return next((form for form in self.formats if form.ranked), None)
 
     def items(self, split: str = "forget") -> Items:
         """Return the questions of a split that any model answered, in order of appearance."""
@@ -426,7 +396,6 @@ def write_table(path: Path, table: ScoreTable) -> None:
 
     The same table gives the same bytes.
     """
-    ranked = table.ranked
     header = {
         "schema": SCHEMA,
         "roles": table.roles,
@@ -434,9 +403,6 @@ def write_table(path: Path, table: ScoreTable) -> None:
         "measurements": [asdict(measurement) for measurement in table.measurements.values()],
         "chances": table.chances,
         "formats": [form._asdict() for form in table.formats],
-        "units": ranked.units,
-        "lengths": {item: lengths.tolist() for item, lengths in ranked.lengths.items()},
-        "revealed": sorted(ranked.revealed),
     }
     with (
         new_file(path) as file,
@@ -460,9 +426,6 @@ def write_table(path: Path, table: ScoreTable) -> None:
                     "texts": {item: list(texts[item]) for item in there},
                 }
                 packed.write(json_line(line).encode())
-        for source, of_items in ranked.scores.items():
-            ranks = {item: scores.tolist() for item, scores in of_items.items()}
-            packed.write(json_line({"source": list(source), "ranks": ranks}).encode())
 
 
 def is_current(path: Path) -> bool:
@@ -503,13 +466,9 @@ def read_table(path: Path) -> ScoreTable:
     values: dict[Source, dict[str, ScoreColumn]] = {}
     reasons: dict[tuple[Source, str], dict[str, str]] = {}
     texts: dict[Source, dict[str, Texts]] = {}
-    ranks: dict[Source, dict[str, Float[np.ndarray, ...]]] = {}
     for line in rest:
         part = typed(path, _Column, line)
         source = Source(*part.source)
-        if part.ranks:
-            ranks[source] = {item: np.array(scores) for item, scores in part.ranks.items()}
-            continue
         known = source.subject in header.roles and part.measurement in measurements
         if not known or len(part.items) != len(part.scores) or not header.questions.keys() >= {*part.items}:
             raise InputError(f"{path}: the score table contradicts itself. Judge the scores again.")
@@ -519,7 +478,6 @@ def read_table(path: Path) -> ScoreTable:
             reasons[source, part.measurement] = part.reasons
         for item, of_item in part.texts.items():
             texts.setdefault(source, {})[item] = Texts(*of_item)
-    lengths = {item: np.array(of_item) for item, of_item in header.lengths.items()}
     return ScoreTable(
         roles=header.roles,
         questions=header.questions,
@@ -529,7 +487,6 @@ def read_table(path: Path) -> ScoreTable:
         reasons=reasons,
         texts=texts,
         formats=header.formats,
-        ranked=Ranked(ranks, header.units, lengths, frozenset(header.revealed)),
     )
 
 
@@ -543,19 +500,15 @@ class _Header:
     measurements: tuple[Measurement, ...]
     chances: dict[str, dict[str, float]]
     formats: tuple[Format, ...]
-    units: dict[str, str]
-    lengths: dict[str, list[int]]
-    revealed: Items
 
 
 @dataclass(frozen=True)
 class _Column:
-    """A further line of the file: one column of scores, or the ranks of one source."""
+    """A further line of the file: one column of scores."""
 
     source: tuple[str, str, str]
-    measurement: str = ""
-    items: Items = ()
-    scores: tuple[float | None, ...] = ()
-    reasons: dict[str, str] = field(default_factory=dict)
-    texts: dict[str, tuple[str, str, str]] = field(default_factory=dict)
-    ranks: dict[str, list[float]] = field(default_factory=dict)
+    measurement: str
+    items: Items
+    scores: tuple[float | None, ...]
+    reasons: dict[str, str]
+    texts: dict[str, tuple[str, str, str]]

@@ -50,14 +50,13 @@ AUC = "AUC"
 _BOUNDED = {
     "leakage": "{} left",
     "leakage_vs_chance": "{} left",
-    "leakage_vs_alternatives": "{} left",
     "recovery": "{} comes back",
     "harm": "{} lost",
     "injection": "{} learnt from what was kept",
 }
 """The unit of an estimate by metric. In bits it is how much likelier the answers are."""
 
-_ZERO = {"leakage": "a control", "leakage_vs_chance": "guessing", "leakage_vs_alternatives": "a rank by chance"}
+_ZERO = {"leakage": "a control", "leakage_vs_chance": "guessing"}
 """The level without remaining knowledge, by metric."""
 
 UNCHANGED = "is a copy of the target: it has the target's own weights, and nothing was unlearned"

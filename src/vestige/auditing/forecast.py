@@ -24,8 +24,7 @@ from vestige.core.files import read_json
 from vestige.core.items import QUESTION_FORMS
 from vestige.core.store import read_versioned
 from vestige.core.text import Names, Sentences
-from vestige.metrics.intervals import PRIOR, PRIOR_BITS, PRIOR_GRADED, RESAMPLES, TYPICAL, TYPICAL_BITS, Noise
-from vestige.metrics.membership import foreseen
+from vestige.metrics.intervals import PRIOR, PRIOR_BITS, PRIOR_GRADED, TYPICAL, TYPICAL_BITS, Noise
 from vestige.metrics.planning import (
     ADVISED_CONTROLS,
     POWER,
@@ -135,7 +134,7 @@ def forecast_audit(run: Path, request: AuditRequest) -> AuditForecast:
     plain = next((a for a in planned.attacks if relearns_retained(a.plan)), None)
     for attack in planned.attacks:
         plan, kind = attack.plan, attack_of(attack.plan)
-        after = after_an_attack(planned.questions, plan.kind, controls=bool(request.names("retrained")))
+        after = after_an_attack(planned.questions, plan.kind)
         questions = len(after) * len(plan.points) * len(plan.tested)
         least = len(request.names("retrained")) if attack is plain else 0
         if request.settings.all_attacks:
@@ -152,14 +151,14 @@ def forecast_audit(run: Path, request: AuditRequest) -> AuditForecast:
         evaluations = published_requests(*request.published, request.seed)
         n_published = sum(len(e.settings.build_questions(e.items, e.views)) for e in evaluations)
     # Attacks take other time, of which earlier evaluations tell nothing.
-    seconds, asked = 0.0, 0
+    seconds, answered = 0.0, 0
     for subject in RunFolder(run).subjects():
         for evaluation in subject.evaluations():
             if evaluation.collected.exists() and evaluation.provenance.exists():
                 seconds += read_json(evaluation.provenance)["times"]["cpu_seconds"]
-                asked += read_versioned(evaluation.collected, "n")["n"]
+                answered += read_versioned(evaluation.collected, "n")["n"]
     total = sum(row.models * row.questions for row in rows) + n_published
-    cost = seconds / asked * total if asked else None
+    cost = seconds / answered * total if answered else None
     steps = 0 if all(m.model for m in request.models) else suppression(request, "", "").n_steps
     return AuditForecast(len(request.models), tuple(rows), planned.untested, cost, steps, n_published)
 
@@ -224,10 +223,8 @@ class AuditPower:
     `holds` is the probability that perfect unlearning passes all claims, and `by_controls` the same for other numbers
     of controls. `needed` lists single changes that would raise it to 80 % ("" without one). `given_away` is the number
     of facts that no control states and that fail a claim by themselves if a model states this many. None where there
-    are fewer than three controls. `ranked` facts have alternatives: against these, without any control, a perfect
-    unlearning holds "not expressed" so often (`ranked_holds`), with an interval of leakage of so much to either side
-    (`ranked_arm`). The claims in `cannot_hold` lack required evidence, so these claims and the combination of all
-    claims never hold.
+    are fewer than three controls. The claims in `cannot_hold` lack required evidence, so these claims and the
+    combination of all claims never hold.
     """
 
     facts: int
@@ -244,17 +241,14 @@ class AuditPower:
     needed: str
     given_away: int | None
     untested: Sentences
-    ranked: int = 0
-    ranked_holds: float | None = None
-    ranked_arm: float | None = None
     cannot_hold: Names = ()
 
 
 def foresee_audit(request: AuditRequest) -> AuditPower:
     """Predict the power of an audit of these data. Of models only the number of controls counts (5 without any)."""
     planned, thresholds = plan_audit(request), request.settings.of_gap(_GAP_BITS)
-    if thresholds.scope == "such":
-        raise InputError("a plan is made for verdicts about these facts. Leave scope=such out")
+    if thresholds.scope == "population":
+        raise InputError("a plan is made for verdicts about these facts. Leave scope=population out")
     judged = [i for i in request.splits.splits["forget"] if request.splits.scopes.get(i.id, "free") == "free"]
     # Where the retain set gives every answer away all are judged, as in `ground.judged_items`.
     ids = {i.id for i in judged or request.splits.splits["forget"]}
@@ -306,11 +300,6 @@ def foresee_audit(request: AuditRequest) -> AuditPower:
         )
         for claim, quantities in requirements.items()
     )
-    most, ranked_holds, ranked_arm = request.settings.alternatives, None, None
-    items = request.splits.splits["forget"] if "exposure" in request.settings.evals else ()
-    if sizes := [1 + min(most, len(i.alternatives)) for i in items if i.id in ids and i.alternatives]:
-        wide, seed = request.settings.delta_wide, request.seed
-        ranked_holds, ranked_arm = foreseen(sizes, wide, seed=seed, resamples=RESAMPLES)
     whole = joint(requirements)
     whole_holds = holds(whole)
     return AuditPower(
@@ -329,9 +318,6 @@ def foresee_audit(request: AuditRequest) -> AuditPower:
         given_away=least_given_away(design.controls),
         untested=(*without, *planned.untested),
         cannot_hold=never,
-        ranked=len(sizes),
-        ranked_holds=ranked_holds,
-        ranked_arm=ranked_arm,
     )
 
 

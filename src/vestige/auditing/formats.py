@@ -24,7 +24,6 @@ from vestige.core.text import Items, Names, Sentences, listed
 from vestige.metrics.contrasts import Draws, Sample, simultaneous, worst_case
 from vestige.metrics.gains import Controls, Unit, admission, differences, excess, leakage
 from vestige.metrics.intervals import LABORATORY, ByControl, ByItem, SeedPrior, interval_over_seeds, shared, spread
-from vestige.metrics.membership import length_p_value, rank_draws
 from vestige.metrics.planning import more_than_guesses
 from vestige.metrics.trainings import same_pattern
 from vestige.metrics.verdicts import TAIL, Evidence, least_p, over_forgotten, reversals, steady
@@ -47,17 +46,15 @@ LEAST_BITS = math.log2(0.001)
 _ALIKE = 0.5
 """A control nearer to the target than to the other controls is none."""
 
-OF_ALTERNATIVES = "alternatives: "
-"""The prefix of the data set's checks that are about alternatives."""
-_TOLD = 0.01
-"""If the p-value of the token-count test is below this, token counts reveal the true answers."""
+_LUCK = 0.01
+"""Above this chance guesses explain the options on which all controls are right."""
 
 
 @dataclass(frozen=True)
 class Scale:
     """One format (or bits) with its controls over its items. `retrained` names them.
 
-    These are none against chance, or against alternatives, whose chance is known on each item too. `key` is the key of
+    These are none against chance, which is known on each item. `key` is the key of
     the format in use, `key` or `hits`. On the items `same` all controls score like the target, so that these cannot be
     judged: they count as known where a claim would pass. `target` says at which stage the target was asked, where that
     is after an attack.
@@ -117,8 +114,6 @@ class Scale:
     def gap(self) -> Draws:
         """By how much the target exceeds its controls."""
         # Not kept: of hundreds of groups in each format the draws would take more memory than all scores.
-        if self.unit == "leakage_vs_alternatives":
-            return ranks(self.ground, self.items, self.target or self.ground.plan.target)
         return admission(self.controls)
 
     @property
@@ -142,8 +137,6 @@ class Scale:
         share = len(self.same) / len(self.items)
         if unit == "bits":
             draws = excess(scores, controls)
-        elif unit == "leakage_vs_alternatives":
-            draws = ranks(self.ground, self.items, subject, length=whole)
         else:
             draws = leakage(scores, controls)
         if share:
@@ -178,11 +171,8 @@ class TestedFormats(NamedTuple):
 
     @property
     def against(self) -> str:
-        """Return the reference: retrained models, alternatives to the true answers, or chance."""
-        units = {scale.unit for scale in self.scales}
-        if "leakage" in units:
-            return "retrained"
-        return "alternatives" if "leakage_vs_alternatives" in units else "chance"
+        """Return the reference: retrained models or chance."""
+        return "retrained" if any(scale.unit == "leakage" for scale in self.scales) else "chance"
 
     @property
     def scales(self) -> tuple[Scale, ...]:
@@ -216,15 +206,6 @@ def read_formats(ground: Ground) -> TestedFormats:
         scale = _scale(ground, form, untested)
         if scale is not None:
             reads.append(FormatRead(scale, _line(scale)))
-    ranked = None if ground.plan.retrained else _exposure(ground, untested)
-    if ranked is not None:
-        if ranked.is_clear:
-            # What is judged against chance alone may be guessed by who never knew, so that ranks go before it.
-            why = (
-                "it can be compared with chance alone, and a model that never knew may do better; alternatives are used"
-            )
-            reads = [FormatRead(scale, replace(line, admitted=False, reason=why)) for scale, line in reads]
-        reads.append(FormatRead(ranked, _line(ranked)))
     if absent:
         untested.append(f"Formats that were not asked: {', '.join(absent)}.")
     admitted_scales = [read.scale for read in reads if read.line.admitted]
@@ -256,46 +237,6 @@ def read_stored(ground: Ground) -> TestedFormats:
     if not reads and not untested and any(e.eval == "inside" for e in ground.plan.evaluations):
         untested.append("The blocks of the target could not be read, so nothing is said of what they hold.")
     return TestedFormats(tuple(reads), tuple(untested))
-
-
-def _exposure(ground: Ground, untested: list[str]) -> Scale | None:
-    """The ranks of the true answers among alternatives.
-
-    Returns None if there are no ranks, or token counts reveal the answers.
-    """
-    plan, ranked, form = ground.plan, ground.scores.ranked, ground.scores.ranking
-    if form is None or not ground.has(plan.target, form.key):
-        return None
-    items = _common(ground, form.key, (), untested, form.name)
-    if not items:
-        untested.append(f"The format {form.name} is left out, since no judged item with alternatives was asked of all.")
-        return None
-    # Whoever tells the truth by its form or length ranks it first and knows nothing.
-    looks = next((s for s in ground.plan.soundness if s.check.startswith(OF_ALTERNATIVES) and s.sound is False), None)
-    units, seed = ranked.units_of(items), ground.plan.seed
-    p = length_p_value([ranked.lengths[i] for i in items], units, seed=seed, resamples=ground.resamples)
-    if looks is not None or p < _TOLD:
-        by = f"{looks.check}: {looks.reason.rstrip('.')}" if looks else f"their numbers of tokens (p = {p:.2g})"
-        untested.append(
-            f"The format {form.name} is left out, since the true answers can be told from alternatives: {by}."
-        )
-        return None
-    scores = ground.scores.of(plan.target, form.key, items)
-    chance = np.array([float(row.mean()) for row in ranked.of(plan.target, items)])
-    prior = ground.prior("graded")
-    controls = Controls(form.name, scores, chance[None], ground.sample(items), prior, "leakage_vs_alternatives")
-    return Scale(ground, form, form.key, items, (), controls)
-
-
-def ranks(
-    ground: Ground, items: Sequence[str], source: Sourced, *, length: float = 1.0, before: Sourced | None = None
-) -> Draws:
-    """Return the mean score of one source against alternatives (minus an earlier source's), in units of `length`."""
-    ranked = ground.scores.ranked
-    rows = ranked.of(source, items)
-    if before is not None:
-        rows = [after - first for after, first in zip(rows, ranked.of(before, items), strict=True)]
-    return rank_draws(rows, ranked.units_of(items), length, seed=ground.plan.seed, resamples=ground.resamples)
 
 
 def unlike_controls(ground: Ground) -> dict[str, str]:
@@ -336,9 +277,11 @@ def _scale(ground: Ground, form: Format, untested: list[str]) -> Scale | None:
     plan, against_chance = ground.plan, not ground.plan.retrained
     # Only of hits it is known what chance scores.
     key = form.hits if against_chance or not ground.has(plan.target, form.key) else form.key
-    if not key:
+    chances = ground.chances(form)
+    if against_chance and not any(chances.values()):
+        # Trainings that never saw the facts guess some answers in their own words, and how many is not known.
         untested.append(
-            f"The format {form.name} is left out, since no retrained control was given and what chance scores is not "
+            f"The format {form.name} is left out, since no retrained control was given and what guessing scores is not "
             "known."
         )
         return None
@@ -347,16 +290,15 @@ def _scale(ground: Ground, form: Format, untested: list[str]) -> Scale | None:
         untested.append(f"The format {form.name} is left out, since no retrained model was asked in it.")
         return None
     items = _common(ground, key, retrained, untested, form.name)
-    chances = ground.chances(form)
-    if against_chance and chances:
-        items = tuple(item for item in items if item in chances)
+    if against_chance:
+        items = tuple(item for item in items if chances.get(item))
     if not items:
         untested.append(f"The format {form.name} is left out, since no judged item was asked of all.")
         return None
     if not against_chance:
         controls = _controls(ground, form, key, items, retrained)
         return _judgeable(Scale(ground, form, key, items, retrained, controls))
-    rows = np.array([chances[item] if chances else 0.0 for item in items])
+    rows = np.array([chances[item] for item in items])
     # What chance scores is known, so that there is no training to draw again: the questions are.
     sample, target = ground.sample(items, fixed=False), ground.scores.of(plan.target, key, items)
     controls = Controls(form.name, target, rows[None], sample, ground.prior("hits"), "leakage_vs_chance")
@@ -481,7 +423,7 @@ def _like_target(scale: Scale) -> frozenset[str]:
     if n_same <= _FEW * ground.thresholds.delta_wide * len(scale.items):
         return frozenset()
     # All may prefer the same option, which is then right on as many facts as one guess is.
-    if not in_bits and chances and more_than_guesses(n_same, base) > _TOLD:
+    if not in_bits and chances and more_than_guesses(n_same, base) > _LUCK:
         return frozenset()
     # Luck that makes all of M controls right makes M - 1 of them right at least as often.
     n_almost = int((times == len(rows) - 1).sum())
@@ -522,7 +464,7 @@ def _line(scale: Scale) -> FormatLine:
     estimate = gap.estimate("admission", "share")
     predicted = scale.name in ground.plan.predicted
     alone = "predicted" if predicted else "retrained"
-    control = {"leakage": alone, "leakage_vs_alternatives": "alternatives"}.get(scale.unit, "chance")
+    control = alone if scale.unit == "leakage" else "chance"
     needed = f"{ground.thresholds.admission:g}"
     if gap.ends[0] > scale.least_gap:
         why = f"all of it above {needed}"

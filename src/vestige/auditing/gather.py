@@ -5,16 +5,14 @@ tokens of the answer are put into the reply) and `SAMPLING` (the best of k repli
 reply to the same question, so their values use the plain reply's key.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 from math import log2
 from typing import Any, cast, get_args
 
-import numpy as np
-from jaxtyping import Float
-
 from vestige.artifacts.audits import (
+    GIVEN,
     AuditPlan,
     Carried,
     FactLine,
@@ -32,7 +30,6 @@ from vestige.artifacts.scores import (
     Measurement,
     Question,
     QuestionType,
-    Ranked,
     Role,
     ScoreTable,
     ScoreType,
@@ -45,17 +42,12 @@ from vestige.auditing.membership import PREFIX
 from vestige.auditing.recovery import searches
 from vestige.core.errors import InputError
 from vestige.core.files import read_json, read_jsonl
-from vestige.core.ids import content_id, file_digest
+from vestige.core.ids import file_digest
 from vestige.core.items import QUESTION_FORMS
 from vestige.core.store import read_sealed, typed
 from vestige.metrics.leaks import Misjudged, leak_score
-from vestige.metrics.membership import answer_scores, kept
 
 PREFILL, SAMPLING = "prefill", "sampling"
-EXPOSURE = "exposure"
-"""The evaluation that reads alternatives."""
-GIVEN = "given"
-"""The one point of an attack that has no stages."""
 
 QA_FORCED = frozenset({"probability", "answer_bits", "mrr", "top_hit"})
 """What `qa` reads with teacher forcing. Its other values are of the greedy reply."""
@@ -97,15 +89,13 @@ FORMATS = (
     _options("reversed_choose", "reversed question", "letter options"),
     # Of few items, so that it can show that something is left, and hardly ever that nothing is.
     Format("acr", "acr/memorised", hits="acr/memorised", question_type="forced answer"),
-    # What is read where no model that never knew was given.
-    Format(EXPOSURE, f"{EXPOSURE}/score", prompt=_QUESTION, question_type="text options", ranked=True),
 )
 STORED = (
     Format("lens", "lens/beaten", graded=True, question_type="internal layers"),
     Format("probe", "probe/beaten", graded=True, question_type="internal layers", drawn="shuffled/beaten"),
 )
 """The formats of the evaluation `inside`, which reads hidden states for "not stored"."""
-FORMATS_OF = ("qa", "choices", "reversed", "freeform", "memory", "acr", "exposure", "inside")
+FORMATS_OF = ("qa", "choices", "reversed", "freeform", "memory", "acr", "inside")
 """The evaluations whose formats these are. Every other evaluation lists its own formats (`evals.base.InAudit`)."""
 
 
@@ -129,14 +119,11 @@ def read_answers(run: RunFolder, plan: AuditPlan, further: Sequence[Format] = ()
     # Attacks that show text ask their own items, which stand for those of the forget set.
     folders = {(a.subject, a.attack): AttackFolder(run.path / a.path) for a in plan.attacked}
     stands_for = {key: _stands_for(folder) for key, folder in folders.items()}
-    ranked = Ranked()
     for evaluation in plan.evaluations:
         answers = EvalFolder(run.path / evaluation.path)
         source = evaluation.source
         stands = stands_for.get((source.subject, source.attack), {})
         _add(values, scored_by, source, evaluation.eval, read_scores(answers), stands)
-        if evaluation.eval == EXPOSURE:
-            ranked = _with_ranks(ranked, source, read_records(answers), stands, of_target=source == Source(plan.target))
     carried: dict[str, dict[str, Carried]] = {}
     prompts: list[PromptLine] = []
     for (subject, name), folder in folders.items():
@@ -163,20 +150,17 @@ def read_answers(run: RunFolder, plan: AuditPlan, further: Sequence[Format] = ()
         told_by=_told_by(run, plan),
         repeats=_repeats(run, plan, scored_by),
     )
-    table = own_table(plan, values, ranked, further)
+    table = own_table(plan, values, further)
     table.check()
     return plan, table
 
 
-def own_table(
-    plan: AuditPlan, values: Values, ranked: Ranked | None = None, further: Sequence[Format] = ()
-) -> ScoreTable:
+def own_table(plan: AuditPlan, values: Values, further: Sequence[Format] = ()) -> ScoreTable:
     """The values of Vestige's evaluations as a score table. A value named `chance` is the chance level of its format.
 
     Args:
         plan: The plan of the audit.
         values: By source, by `format/metric` (`generate/rouge1_recall`), by item.
-        ranked: The scores of alternatives.
         further: The formats of evaluations that are not Vestige's own.
     """
     keys = {key for tables in values.values() for key in tables}
@@ -206,7 +190,6 @@ def own_table(
         values=scores,
         chances=chances,
         formats=tuple(formats),
-        ranked=ranked or Ranked(),
     )
 
 
@@ -275,8 +258,8 @@ def with_replies(run: RunFolder, plan: AuditPlan, facts: Sequence[FactLine]) -> 
         return ()
     keys = {(fact.subject, fact.attack, fact.item) for fact in facts}
     best: dict[tuple[str, str, str], tuple[float, str, str, str]] = {}
-    given = replies_on_disk(run, plan, {key[:2] for key in keys}) if plan.evaluations else _given_replies(run, plan)
-    for subject, name, item, form in given:
+    replies = replies_on_disk(run, plan, {key[:2] for key in keys}) if plan.evaluations else _given_replies(run, plan)
+    for subject, name, item, form in replies:
         key = subject, name, plan.facts.get(item, item)
         if key in keys:
             question, answer, reply = form["asked"], form["answer"], form["reply"]
@@ -427,27 +410,6 @@ def _add(
                 )
             scored_by[where, key].add(name)
             values[where][key] = {**earlier, **table}
-
-
-def _with_ranks(
-    ranked: Ranked, source: Source, rows: Iterable[dict[str, Any]], stands_for: Mapping[str, str], *, of_target: bool
-) -> Ranked:
-    """Add one source's scores of every alternative in `exposure`. Lengths are those `of_target`."""
-    scores_by_item: dict[str, Float[np.ndarray, ...]] = {}
-    units, lengths, revealed = dict(ranked.units), dict(ranked.lengths), set(ranked.revealed)
-    for row in rows:
-        if "unasked" in row:
-            continue
-        item, scores = stands_for.get(str(row["item"]), str(row["item"])), answer_scores(row)
-        if scores is None:
-            revealed.add(item)
-            continue
-        scores_by_item[item] = scores
-        units.setdefault(item, content_id(row["texts"]))
-        if of_target:
-            n_tokens = np.asarray(row["n_tokens"])
-            lengths[item] = n_tokens[kept(n_tokens)]
-    return Ranked({**ranked.scores, source: scores_by_item}, units, lengths, frozenset(revealed))
 
 
 def _homes(source: Source, metric: str) -> list[tuple[Source, str]]:

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float
 
 from vestige.artifacts.audits import AuditPlan, FactLine, GroupLine
-from vestige.artifacts.scores import Format, Ranked, ScoreTable, Sourced
+from vestige.artifacts.scores import Format, ScoreTable, Sourced
 from vestige.core.errors import InputError
 from vestige.core.estimates import Estimate
 from vestige.core.items import Scope
@@ -107,7 +107,7 @@ class Ground:
     @property
     def formats(self) -> tuple[Format, ...]:
         """The formats with a reply or a forced answer."""
-        return tuple(form for form in self.scores.formats if not (form.inside or form.ranked))
+        return tuple(form for form in self.scores.formats if not form.inside)
 
     def chances(self, form: Format) -> Mapping[str, float]:
         """What guessing scores by question. Empty where it is 0 or not known."""
@@ -251,25 +251,8 @@ def by_fact(case: Case) -> Case:
     for source, tables in case.scores.values.items():
         values[source] = {key: merged(table) for key, table in tables.items()}
     chances = {key: merged(table) for key, table in case.scores.chances.items()}
-    scores = replace(case.scores, values=values, chances=chances, ranked=_ranked(case.scores.ranked, several))
+    scores = replace(case.scores, values=values, chances=chances)
     return replace(case, plan=_plan_by_fact(plan, wordings), scores=scores)
-
-
-def _ranked(ranked: Ranked, several: Mapping[str, Sequence[str]]) -> Ranked:
-    """Use the mean over the wordings that share the alternatives of the first wording with any."""
-    units, scores = dict(ranked.units), {source: dict(table) for source, table in ranked.scores.items()}
-    for fact, items in several.items():
-        lead = next((ranked.units[item] for item in items if item in ranked.units), None)
-        if lead is None:
-            continue
-        units[fact] = lead
-        for table in scores.values():
-            there = {item: table.pop(item) for item in items if item in table}
-            # Among other alternatives a rank has another chance, and is no part of the mean.
-            alike = [row for item, row in there.items() if ranked.units[item] == lead]
-            if alike:
-                table[fact] = np.mean(alike, axis=0)
-    return replace(ranked, scores=scores, units=units)
 
 
 def _plan_by_fact(plan: AuditPlan, wordings: Mapping[str, Sequence[str]]) -> AuditPlan:

@@ -18,13 +18,12 @@ from vestige.artifacts.audits import (
 from vestige.artifacts.scores import Source
 from vestige.auditing.claims import verdicts
 from vestige.auditing.claims.evidence import SubjectEvidence
-from vestige.auditing.earned import knowing, made_of_others, same_trainings, seen
+from vestige.auditing.control_checks import knowing, made_of_others, same_trainings, seen
 from vestige.auditing.formats import TestedFormats, build_matrix, read_formats, read_stored, unlike_controls
 from vestige.auditing.ground import Case, Ground, by_fact, judged_items, shown
 from vestige.auditing.groups import parts_of
 from vestige.auditing.measures import (
     read_budget,
-    read_exposure,
     read_kept,
     read_measures,
     weak_controls,
@@ -41,7 +40,7 @@ from vestige.metrics.intervals import RESAMPLES
 from vestige.metrics.planning import ADVISED_CONTROLS, LEAST_CONTROLS
 from vestige.metrics.verdicts import Thresholds
 
-VERSION = 18
+VERSION = 19
 """A part of the identity of a study's cells. Raised when the same answers would be judged otherwise."""
 RULES = "rules of judging"
 """The name of the rules in a sealed plan."""
@@ -60,20 +59,20 @@ def judge(case: Case, *, resamples: int = RESAMPLES) -> AuditOutcome:
         and as known for a claim to pass.
     """
     case = replace(case, scores=case.scores.judged())
-    earned, unearned = _with_earned(lay(case, resamples))
+    checked, left_out = _with_checked_controls(lay(case, resamples))
     # Which models are controls is read from the scores that are there.
-    case = replace(case, plan=replace(case.plan, retrained=earned.plan.retrained))
+    case = replace(case, plan=replace(case.plan, retrained=checked.plan.retrained))
     unknown, missing = filled(case, known=False)
-    outcome = _judged(unknown, earned, unearned, resamples)
+    outcome = _judged(unknown, checked, left_out, resamples)
     if not missing:
         return outcome
     known, _ = filled(case, known=True)
-    return with_missing(outcome, _judged(known, earned, unearned, resamples), case.plan, missing)
+    return with_missing(outcome, _judged(known, checked, left_out, resamples), case.plan, missing)
 
 
-def _judged(case: Case, earned: Ground, unearned: Sentences, resamples: int) -> AuditOutcome:
-    """The outcome of a case in which no score is missing. `earned` has the accepted controls and the doubts."""
-    ground = replace(lay(case, resamples), doubts=earned.doubts, doubts_of=earned.doubts_of)
+def _judged(case: Case, checked: Ground, left_out: Sentences, resamples: int) -> AuditOutcome:
+    """The outcome of a case in which no score is missing. `checked` has the accepted controls and the doubts."""
+    ground = replace(lay(case, resamples), doubts=checked.doubts, doubts_of=checked.doubts_of)
     # The margins that were asked for are printed beside those that the answers made wider.
     ground, asked = _with_margins(_without_collapsed(ground)), ground.thresholds
     tested = read_formats(ground)
@@ -83,9 +82,8 @@ def _judged(case: Case, earned: Ground, unearned: Sentences, resamples: int) -> 
     losses_read = read_kept(ground)
     plan = ground.plan
     ability = read_ability(ground, recovery, matrix.expressed.get(plan.suppressed))
-    exposure_error, of_exposure = read_exposure(ground)
     # Doubts come of what was read, and so after it: blocks and verdicts heed them, levels do not change.
-    knowledge = knowing(ground, tested, matrix.expressed.get(plan.suppressed), exposure_error)
+    knowledge = knowing(ground, tested, matrix.expressed.get(plan.suppressed))
     ground = replace(ground, doubts=(*ground.doubts, *knowledge))
     stored = read_stored(ground)
     facts_stored, not_counted = facts_stored_in(ground, tested, ability)
@@ -121,15 +119,14 @@ def _judged(case: Case, earned: Ground, unearned: Sentences, resamples: int) -> 
         for name, doubt in ground.doubts_of.items()
         if name != plan.target
     )
-    warnings = (*unearned, *weak_controls(ground), *doubts, *of_subjects, *_like_target(tested))
+    warnings = (*left_out, *weak_controls(ground), *doubts, *of_subjects, *_like_target(tested))
     untested = (
         *(f"{shown(name)}, {why}." for (name, _), why in ground.case.collapsed.items()),
         *warnings,
         *_of_plan(case.plan),
-        *of_exposure,
         *stored.untested,
         *filter(None, (not_counted, ground.apart, ground.plan.told_by)),
-        *_of_controls(ground, tested),
+        *_of_controls(ground),
         *tested.untested,
         *matrix.untested,
         *recovery.untested,
@@ -147,7 +144,6 @@ def _judged(case: Case, earned: Ground, unearned: Sentences, resamples: int) -> 
         suppressed=plan.suppressed,
         control=tuple(line for line in lines if line.subject == plan.suppressed),
         able=ability.lines,
-        exposure_error=exposure_error,
         formats=tuple(read.line for read in tested.reads),
         matrix=matrix.cells,
         worst=matrix.worst,
@@ -187,16 +183,16 @@ def _like_target(tested: TestedFormats) -> Iterator[str]:
         )
 
 
-def _with_earned(ground: Ground) -> tuple[Ground, Sentences]:
+def _with_checked_controls(ground: Ground) -> tuple[Ground, Sentences]:
     """The ground without the controls that are none, and these in a sentence each."""
     if ground.plan.predicted:
         # No training stands behind a predicted control.
         return replace(ground, doubts=(NOT_ENOUGH,)), ()
     n_given = len(ground.plan.retrained)
     doubts: list[str] = []
-    made = made_of_others(ground)
-    sentences = [f"{shown(name)} is left out as a control: {why}." for name, why in made.items()]
-    ground = _without(ground, made)
+    copied = made_of_others(ground)
+    sentences = [f"{shown(name)} is left out as a control: {why}." for name, why in copied.items()]
+    ground = _without(ground, copied)
     # Copies first: one beside its original hides that the two are unlike the rest.
     ground, merged, of_target = _merged(ground)
     sentences += merged
@@ -286,8 +282,8 @@ def _without_collapsed(ground: Ground) -> Ground:
                 f"{scale.name}: collapsed, since it scores {range_text}, so nothing follows from it"
             )
             tables = values[Source(subject)]
-            kept = {item: score for item, score in tables[scale.key].items() if item not in ground.forget}
-            values[Source(subject)] = {**tables, scale.key: kept}
+            remaining = {item: score for item, score in tables[scale.key].items() if item not in ground.forget}
+            values[Source(subject)] = {**tables, scale.key: remaining}
     case = replace(ground.case, scores=replace(ground.scores, values=values), collapsed=why)
     return replace(ground, case=case, samples={}) if why else ground
 
@@ -341,18 +337,14 @@ def lay(case: Case, resamples: int) -> Ground:
     return Ground(case, thresholds, judged, apart, resamples, n_questions / len(plan.splits["forget"]))
 
 
-def _of_controls(ground: Ground, tested: TestedFormats) -> Iterator[str]:
+def _of_controls(ground: Ground) -> Iterator[str]:
     """List missing controls and unchecked data."""
     n, none = len(ground.plan.retrained), f"No retrained control {'is left' if ground.doubts else 'was given'}"
-    if n == 0 and tested.against == "alternatives":
+    if n == 0:
         yield (
-            f"{none}: claims are judged against alternatives, other answers to the same questions, to which a model "
-            "that never knew cannot prefer the true one."
-        )
-    elif n == 0:
-        yield (
-            f"{none}: leakage is against chance (0 for answers in the model's own words), and what a model that never "
-            "knew would answer is not known."
+            f"{none}: multiple choice is compared with guessing, and nothing else is judged, because what a model that "
+            "never knew would answer is not known. Train models without the forget set (vestige finetune --forget) and "
+            "name them or their logs as retrained."
         )
     elif n < LEAST_CONTROLS:
         yield (

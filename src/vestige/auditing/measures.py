@@ -1,4 +1,4 @@
-"""Measures of every subject that accompany its claims: published metrics, bits, ranks, and lost knowledge.
+"""Measures of every subject that accompany its claims: published metrics, bits, and lost knowledge.
 
 Forget quality, model utility, extraction strength, memorisation, PrivLeak, and how far retain-only tuning lifts a model
 that never saw the facts (RGI). Their definitions are in `metrics.memorization`, `metrics.information`.
@@ -9,8 +9,7 @@ capacity is the capacity of the subject's own prompt. The need is counted in the
 with the gained bits. A warning and no verdict: whether answers were carried in is measured, on `retrained`
 (`recovery`).
 
-How every subject ranks the true answers among alternatives, and how far models that never saw the facts are from
-chance. The claim `utility preserved`: how much lower than the target the subject scores on retained knowledge. The
+The claim `utility preserved`: how much lower than the target the subject scores on retained knowledge. The
 statement concerns these two models: trainings are not resampled, so seeds do not count. In the scope `these` it
 concerns the items of the split: with all items scored the loss is a number, and with a part of the items only the
 others are unknown (arms times sqrt(1 - share asked), the correction for a finite population).
@@ -33,15 +32,13 @@ from vestige.artifacts.audits import (
 from vestige.artifacts.records import SEEN_BOUND, TOKENS_BOUND
 from vestige.artifacts.scores import Source, Sourced
 from vestige.artifacts.verdicts import percentage
-from vestige.auditing.formats import TestedFormats, ranks
+from vestige.auditing.formats import TestedFormats
 from vestige.auditing.ground import ClaimEvidence, Ground, shown
-from vestige.core.estimates import Estimate
 from vestige.core.text import Items, Sentences
 from vestige.metrics import information
 from vestige.metrics.contrasts import Draws, Quantity, mean_draws
 from vestige.metrics.information import relearning_generalization_index
 from vestige.metrics.intervals import spread
-from vestige.metrics.membership import rank_draws
 from vestige.metrics.memorization import forget_quality, harmonic_mean
 from vestige.metrics.verdicts import Evidence, stays_below
 
@@ -126,7 +123,7 @@ def _loss(ground: Ground, name: str, items: Items, quantity: Quantity) -> Draws:
     """Return the loss over the scored items, as a statement about the items of the split, or about similar items."""
     split = name.partition(",")[0]
     there = ground.plan.sizes.get(split, 0)
-    these = ground.thresholds.scope != "such"
+    these = ground.thresholds.scope != "population"
     # With all items asked the mean is a number, and nothing is drawn.
     exact = these and there == len(items)
     draws = mean_draws(quantity, ground.sample(items, "kept", fixed=exact), None, name=name, trained=False)
@@ -327,36 +324,3 @@ def _need(ground: Ground, attack: PlannedAttack, subject: str) -> tuple[dict[str
         }
         inputs |= {"questions": float(n), "wrong": float(wrong), "options": float(k), "accuracy": accuracy}
     return need, inputs
-
-
-def read_exposure(ground: Ground) -> tuple[Estimate | None, Sentences]:
-    """Read from the ranks among alternatives the quality of data and controls, over the facts that all models share.
-
-    First the leakage against alternatives of the retrained models together, which should be 0. It is None without
-    retrained models or alternatives. The second value has sentences for the reader.
-    """
-    plan, ranked, form = ground.plan, ground.scores.ranked, ground.scores.ranking
-    if form is None:
-        return None, ()
-    names = [name for name in (plan.target, *plan.retrained, *plan.audited) if ground.has(name, form.key)]
-    items = ground.scores.common(names, form.key, ground.judged)
-    sentences = []
-    if revealed := [i for i in ground.judged if i in ranked.revealed]:
-        sentences.append(
-            f"{len(revealed)} of {len(ground.judged)} judged facts are not ranked among alternatives: the tokeniser "
-            "reads the true answer in fewer tokens, as one does that was made from the forget set."
-        )
-    if plan.target not in names or not items:
-        return None, tuple(sentences)
-    length = ranks(ground, items, plan.target).value
-    error, tables = None, [ranked.of(name, items) for name in plan.retrained if name in names]
-    if tables and length > 0:
-        # The mean of models that never knew: the same truths for all, so that they are no further facts.
-        rows = [np.mean(same, axis=0) for same in zip(*tables, strict=True)]
-        draws = rank_draws(rows, ranked.units_of(items), length, seed=plan.seed, resamples=ground.resamples)
-        error = draws.estimate("leakage_vs_alternatives", "leakage_vs_alternatives")
-        sentences.append(
-            f"Against alternatives the retrained models have a leakage of {error} together, which would be 0 were the "
-            "true answers and their alternatives alike to them."
-        )
-    return error, tuple(sentences)

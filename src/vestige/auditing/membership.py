@@ -4,9 +4,9 @@ Axes: N forget items, H holdout items, M seeds of `retrained`. The placement of 
 items with lower scores (ties count half). The placement of a holdout item is the share of forget items with higher
 scores. The mean of either is the AUC, and its variance is var(forget placements) / N + var(holdout placements) / H (E.
 DeLong, D. DeLong and D. Clarke-Pearson, Comparing the areas under two or more correlated receiver operating
-characteristic curves, Biometrics 44, 1988). So where items are drawn again (the scope `such`), both kinds are, each by
-its own placements, independently of one another, and subjects are paired: their placements are subtracted item by item.
-In the scope `these`, the training is resampled, and its AUC varies by the placements of both kinds.
+characteristic curves, Biometrics 44, 1988). So where items are drawn again (the scope `population`), both kinds are,
+each by its own placements, independently of one another, and subjects are paired: their placements are subtracted item
+by item. In the scope `these`, the training is resampled, and its AUC varies by the placements of both kinds.
 
 A score is admitted by which the target itself fails: it differs from the controls by more than the wide margin, and
 clearly by more than the narrow one. One in which the target would pass (every model finds the holdout items unlikely)

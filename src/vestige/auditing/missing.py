@@ -66,9 +66,7 @@ def filled(case: Case, *, known: bool) -> tuple[Case, Missing]:
     filling = _Filling(plan, values, dict(case.scores.chances), known)
     keys = [case.scores.bits]
     for form in case.scores.formats:
-        # A rank has its alternatives, which no score that is filled in has.
-        if not form.ranked:
-            keys += [form.key, form.hits]
+        keys += [form.key, form.hits]
     stages = dict.fromkeys((source.attack, source.point) for source in values)
     for attack, point in stages:
         for key in filter(None, dict.fromkeys(keys)):

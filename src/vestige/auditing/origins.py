@@ -1,6 +1,6 @@
 """The origin of an audit's models, from their files alone: training records and weights.
 
-No answer is looked at here. `auditing.earned` draws the conclusions for the controls.
+No answer is looked at here. `auditing.control_checks` draws the conclusions for the controls.
 
 All models read the questions through the target's tokeniser, so that only weights differ.
 
@@ -239,12 +239,12 @@ class Readings:
     Attributes:
         pairs: The name of each second row, asked through the model's own files, and the name of the first.
         open: A sentence by the name of each model that can pass no claim.
-        told: Sentences for the top of the table.
+        notes: Sentences for the top of the table.
     """
 
     pairs: dict[str, str]
     open: dict[str, str]
-    told: Sentences
+    notes: Sentences
 
 
 def asked_alike(request: AuditRequest) -> tuple[AuditRequest, Readings]:
@@ -270,7 +270,7 @@ def asked_alike(request: AuditRequest) -> tuple[AuditRequest, Readings]:
     target = outline(model_settings(request, request.target), finite=False)
     target.prompter.check_questions(_texts(items))
     models: list[AuditedModel] = []
-    told: list[str] = []
+    notes: list[str] = []
     for model in request.models:
         models.append(model)
         if model.role == "target" or not model.model or is_address(model.model):
@@ -285,7 +285,7 @@ def asked_alike(request: AuditRequest) -> tuple[AuditRequest, Readings]:
         name = one_line(model.name, width=60)
         if not _has_vocabulary(own, target):
             readings.open[model.name] = f"{name} has another vocabulary than the target, and its own tokeniser asked it"
-            told.append(
+            notes.append(
                 f"{name} has another vocabulary than the target. It was asked through its own tokeniser and template, "
                 "which nothing verifies, so no claim about it holds."
             )
@@ -293,22 +293,22 @@ def asked_alike(request: AuditRequest) -> tuple[AuditRequest, Readings]:
         models[-1] = replace(model, through_target=True)
         others, refused = _differences(own.prompter, target.prompter, items)
         if not others:
-            told.append(
+            notes.append(
                 f"{name} brings other tokeniser files than the target. They make the same tokens of all {len(items)} "
                 "questions, and it was asked through the target's."
             )
             continue
         first = f"{name} brings another tokeniser or template: {others} of {len(items)} questions get other tokens"
         if refused:
-            told.append(f"{first} or are rewritten ({refused}). It was asked through the target's alone.")
+            notes.append(f"{first} or are rewritten ({refused}). It was asked through the target's alone.")
         elif model.role == "unlearned":
             twin = AuditedModel(_free_name(model.name, request), "unlearned", model.model)
             readings.pairs[twin.name] = model.name
             models.append(twin)
-            told.append(f"{first}. It was asked both ways, and a claim holds only if it holds both ways.")
+            notes.append(f"{first}. It was asked both ways, and a claim holds only if it holds both ways.")
         else:
-            told.append(f"{first}. It was asked through the target's.")
-    return replace(request, models=tuple(models)), replace(readings, told=tuple(told))
+            notes.append(f"{first}. It was asked through the target's.")
+    return replace(request, models=tuple(models)), replace(readings, notes=tuple(notes))
 
 
 def _texts(items: Sequence[Item]) -> Iterator[str]:
@@ -363,9 +363,9 @@ def _free_name(name: str, request: AuditRequest) -> str:
 def verified_readings(run: RunFolder, plan: AuditPlan, readings: Readings) -> AuditPlan:
     """Return the plan with the facts about tokenisers, including replies that contradict their probabilities."""
     contradicting = contradictions(run, plan)
-    told = [*readings.told, *(f"{why}." for why in contradicting.values()), *near_the_target(plan)]
+    notes = [*readings.notes, *(f"{why}." for why in contradicting.values()), *near_the_target(plan)]
     unverified = {name: why for name, why in {**readings.open, **contradicting}.items() if name in plan.unlearned}
-    return replace(plan, asked_twice=readings.pairs, unverified_readings=unverified, read_otherwise=tuple(told))
+    return replace(plan, asked_twice=readings.pairs, unverified_readings=unverified, read_otherwise=tuple(notes))
 
 
 def near_the_target(plan: AuditPlan) -> list[str]:

@@ -37,21 +37,16 @@ from vestige.artifacts.audits import (
     WorstLine,
 )
 from vestige.artifacts.scores import Source, Sourced
-from vestige.auditing.formats import Expressed, Scale, TestedFormats, ranks, worst_line
+from vestige.auditing.formats import Expressed, Scale, TestedFormats, worst_line
 from vestige.auditing.ground import CURVE, SHARE, Case, Ground, judged_items, shown
 from vestige.core.estimates import Estimate
 from vestige.core.seeds import derive_seed
 from vestige.core.text import Items, Names, Sentences, listed, one_line, sentence
-from vestige.metrics.contrasts import Draws, Quantity, known_ratio_draws, ratio_draws
-from vestige.metrics.gains import Gain, Unit, against_alternatives, split
+from vestige.metrics.contrasts import Draws, Quantity, ratio_draws
+from vestige.metrics.gains import Gain, Unit, split
 from vestige.metrics.intervals import ByControl
 from vestige.metrics.verdicts import Evidence, saturated
 
-UNRANKED: Mapping[str, str] = {
-    "prefill": "it gives the first words of the answer, which no alternative has, so that it needs a retrained model",
-    "sampling": "of so many replies as of the likelihoods that are ranked: it is judged as they are",
-}
-"""Attacks that are not judged against alternatives, and why."""
 _CEILING = "a ceiling: it shows the answers themselves"
 BEFORE = "before"
 """The first point of every curve: the subject as it is."""
@@ -133,8 +128,7 @@ class _Stage:
         """Return the reason that no gain can be separated, or ""."""
         if self.unit == "leakage_vs_chance":
             return "no model that never knew was given"
-        # Alternatives are under the same attack, and take no models.
-        if not self.retrained and self.unit != "leakage_vs_alternatives":
+        if not self.retrained:
             return "no retrained control was asked after the attack"
         if self.part is None:
             return "none of its tested items is judged"
@@ -146,20 +140,13 @@ class _Stage:
     def result(self, part: Scale, subject: str, earlier: Gain | None) -> AttackResult:
         """Return the gain of one subject from the attack. `earlier` is the gain of another by the same."""
         ground, attack, after = self.ground, self.attack, self.after(subject)
-        too_much, why_not = False, why_alone(ground, attack)
-        if self.unit == "leakage_vs_alternatives":
-            # Alternatives are under the same attack, so that it carries none in.
-            length = part.gap.value
-            e0, e1 = (ranks(ground, part.items, source, length=length) for source in (Source(subject), after))
-            change = ranks(ground, part.items, after, length=length, before=Source(subject))
-            gain = against_alternatives(self.name, e0, e1, change)
-        else:
-            scores = part.scores(subject), part.scores(after)
-            gain = split(self.name, *scores, part.controls, self.retrained_after, earlier=earlier)
-            too_much = saturated(gain, ground.thresholds)
-            if too_much and not why_not:
-                closed = gain.saturation.estimate("saturation", "share")
-                why_not = f"saturated: it closes {closed} of the gap between retrained and target on retrained itself"
+        why_not = why_alone(ground, attack)
+        scores = part.scores(subject), part.scores(after)
+        gain = split(self.name, *scores, part.controls, self.retrained_after, earlier=earlier)
+        too_much = saturated(gain, ground.thresholds)
+        if too_much and not why_not:
+            closed = gain.saturation.estimate("saturation", "share")
+            why_not = f"saturated: it closes {closed} of the gap between retrained and target on retrained itself"
         return AttackResult(subject, attack, self.scale.name, gain, too_much, why_not)
 
     def injection(self, part: Scale) -> Evidence:
@@ -176,9 +163,8 @@ def too_near(part: Scale) -> str:
     gap = part.gap
     if gap.ends[0] > part.least_gap:
         return ""
-    reference = "alternatives" if part.unit == "leakage_vs_alternatives" else "retrained"
     size = _in_bits(gap.estimate("excess", "bits")) if part.unit == "bits" else str(gap.estimate("admission", "share"))
-    return f"{reference} by only {size}"
+    return f"retrained by only {size}"
 
 
 def try_attacks(ground: Ground, tested: TestedFormats) -> Recovery:
@@ -194,9 +180,7 @@ def try_attacks(ground: Ground, tested: TestedFormats) -> Recovery:
         asked = not_skipped(ground, attack)
         stages = [stage for scale in scales if (stage := _stage(ground, attack, scale)) is not None]
         gaps += _powerless(ground, attack)
-        if tested.against == "alternatives" and attack.kind in UNRANKED:
-            untested.append(sentence(f"{attack.name}: {UNRANKED[attack.kind]}"))
-        elif scales and not stages:
+        if scales and not stages:
             gaps.append(_Gap(attack, f"{attack.name}: no answers after it in an admitted format", asked))
         for stage in stages:
             why = stage.unusable()
@@ -420,11 +404,11 @@ def searches(plan: AuditPlan) -> dict[str, tuple[PlannedAttack, ...]]:
     for attack in plan.attacks:
         if attack.kind == "relearn" and not attack.shows_answers:
             groups.setdefault((attack.material, attack.n_shown, attack.tested), []).append(attack)
-    found = {}
+    by_name = {}
     for parts in groups.values():
         if sum(len(part.points) for part in parts) > 1:
-            found[f"{parts[0].name}, searched"] = tuple(parts)
-    return found
+            by_name[f"{parts[0].name}, searched"] = tuple(parts)
+    return by_name
 
 
 def with_searches(case: Case) -> Case:
@@ -432,8 +416,7 @@ def with_searches(case: Case) -> Case:
     plan = case.plan
     sources = [Source(name) for name in (plan.target, *plan.audited, *plan.retrained)]
     values = {source: dict(tables) for source, tables in case.scores.values.items()}
-    attacks, carried, parts_of, ranked = list(plan.attacks), dict(plan.carried), {}, dict(case.scores.ranked.scores)
-    ranks_key = case.scores.ranking.key if case.scores.ranking is not None else ""
+    attacks, carried, parts_of = list(plan.attacks), dict(plan.carried), {}
     for name, runs in searches(plan).items():
         # With a stage more than a control, a subject would have one chance more to look as if it knew.
         skipped = {name for part in runs for name in plan.skipped.get(part.name, ())}
@@ -450,7 +433,6 @@ def with_searches(case: Case) -> Case:
             if all(_asked(case, source, part) for part in parts):
                 searched, stages = source._replace(attack=name, point=CHOSEN), _chosen(case, source, parts, halves)
                 values[searched] = {key: {i: values[at][key][i] for i, at in of.items()} for key, of in stages.items()}
-                ranked[searched] = {i: case.scores.ranked.scores[at][i] for i, at in stages.get(ranks_key, {}).items()}
                 carried[name] = carried.get(name, {}) | _carried(case, source.subject, parts)
         search = replace(parts[0], name=name, points=(CHOSEN,), settings={"parts": [part.name for part in parts]})
         attacks.insert(attacks.index(parts[0]), search)
@@ -458,7 +440,7 @@ def with_searches(case: Case) -> Case:
     return replace(
         case,
         plan=replace(plan, attacks=tuple(attacks), carried=carried),
-        scores=replace(case.scores, values=values, ranked=replace(case.scores.ranked, scores=ranked)),
+        scores=replace(case.scores, values=values),
         searched=parts_of,
     )
 
@@ -586,10 +568,6 @@ def read_ability(ground: Ground, recovery: Recovery, expressed: Expressed | None
             suppressed = Estimate("suppressed", gain.unit, gain.room, *ends, gain.before.n, gain.before.method)
             entry = _Withheld(form, gain.unit, suppressed, gain.brought(), result.why_not, form)
             withheld[result.attack.name].append(entry)
-    ranking = ground.scores.ranking
-    if ranking is not None and ranking.name in leaks:
-        for attack in attacks:
-            withheld[attack.name] += _by_hits(ground, attack, ranking.name)
     lines = tuple(_line(name, entries) for name, entries in withheld.items())
     able = frozenset((name, entry.counts_in) for name, entries in withheld.items() for entry in entries if entry.able)
     # An attack that shows the answers brings them whether anything was held back or not.
@@ -613,28 +591,6 @@ def _why_none(control: str, leaks: Mapping[str, float], weak: Sequence[AbleLine]
         return f"the positive control could not be made: {control} still gives {still}"
     best = " (the most is {:.2f}, by {})".format(*max(most)) if most else ""
     return f"no attack brought back half of what the positive control held back{best}"
-
-
-def _by_hits(ground: Ground, attack: PlannedAttack, counts_in: str) -> list[_Withheld]:
-    """Measure the recovery of answers in the control's own words, if ranks are judged without `retrained`.
-
-    A model that refuses still ranks the true answer first, so ranks hide nothing. Nobody guesses an answer in words: an
-    answer that appears only after the attack was known.
-    """
-    plan, withheld = ground.plan, []
-    judged = set(ground.judged)
-    sources: list[Sourced] = [plan.target, plan.suppressed, Source.after(plan.suppressed, attack)]
-    for form in (form for form in ground.formats if form.hits and not ground.chances(form)):
-        items = ground.scores.common(sources, form.hits, [i for i in attack.tested if i in judged])
-        if not items:
-            continue
-        knows, silenced, after = (ground.scores.of(source, form.hits, items) for source in sources)
-        gap = float(knows.mean() - silenced.mean())
-        if knows.mean() > ground.thresholds.admission and gap >= HALF * knows.mean():
-            share = known_ratio_draws(after, knows, silenced, ground.sample(items, fixed=False), name=form.name)
-            suppressed = Estimate("suppressed", "share", gap, gap, gap, len(items), "these items, exactly")
-            withheld.append(_Withheld(form.name, "share", suppressed, share, why_alone(ground, attack), counts_in))
-    return withheld
 
 
 def _line(attack: str, withheld: Sequence[_Withheld]) -> AbleLine:

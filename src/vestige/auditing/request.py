@@ -345,7 +345,7 @@ def _settings(name: str, request: AuditRequest, splits: NamedSplits) -> tuple[Ev
     return settings if askable else None, why
 
 
-_PASSED_ON = ("max_new_tokens", "forms", "gradient_norm", "options", "alternatives")
+_PASSED_ON = ("max_new_tokens", "forms", "gradient_norm", "options")
 """Settings of an audit that evaluations have by the same name."""
 
 

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vestige.artifacts.audits import (
-    GIVEN,
     AskedPlace,
     AttackPlace,
     AuditOutcome,
@@ -72,13 +71,12 @@ from vestige.auditing.request import (
 )
 from vestige.auditing.settings import AuditSettings
 from vestige.core.errors import InputError, PartialFailure
-from vestige.core.files import locked, write_json, write_text
+from vestige.core.files import locked, write_text
 from vestige.core.ids import content_id, file_digest
 from vestige.core.items import Item, questions_digest
 from vestige.core.settings import read_toml, to_toml
-from vestige.core.store import SCHEMA, read_sealed, read_versioned, write_sealed
+from vestige.core.store import load, read_sealed, read_versioned, save, write_sealed
 from vestige.core.text import Names, Sentences, closest, listed, one_line, sentence
-from vestige.data.alternatives import NO_ALTERNATIVES
 from vestige.data.corpus import everything
 from vestige.data.facts import facts_of, luck_of, said_of_facts, said_of_rewordings
 from vestige.evals.base import Evaluation, view_of
@@ -138,7 +136,7 @@ def attack_tasks(
     tasks: list[Task] = []
     for attack, names in attacks:
         attacked = [model for model in models if model.name in names]
-        attack_questions = after_an_attack(questions, attack.plan.kind, controls=bool(request.names("retrained")))
+        attack_questions = after_an_attack(questions, attack.plan.kind)
         weight = float(len(attack.plan.points) * (len(attack.tested) * len(attack_questions) + attack.plan.n_shown))
         kind = attack_of(attack.plan)
         weight += kind.passes(attack.plan)
@@ -154,12 +152,11 @@ def attack_tasks(
     return tasks
 
 
-def after_an_attack(questions: Sequence[Question], kind: str, *, controls: bool) -> tuple[Question, ...]:
+def after_an_attack(questions: Sequence[Question], kind: str) -> tuple[Question, ...]:
     """Return the evaluations of an attacked model, by their own statement (`evals.base.InAudit`).
 
     Attacks and membership, which concerns the unattacked model, are excluded. Nor, where the attack's text is in the
-    question, questions as options. Nor alternatives where there are `controls`, models that never saw the facts,
-    against which attacks are judged.
+    question, questions as options.
     """
     from vestige.attacks.planning import find_attack
     from vestige.evals.freeform import FreeformSettings
@@ -174,8 +171,7 @@ def after_an_attack(questions: Sequence[Question], kind: str, *, controls: bool)
             if not forms:
                 continue
         audit = question.settings.audit
-        is_asked = audit.after == "attacks" or (audit.after == "uncontrolled" and not controls)
-        if is_asked and (audit.with_texts or not beside_facts):
+        if audit.after == "attacks" and (audit.with_texts or not beside_facts):
             questions_after.append(question._replace(settings=settings))
     return tuple(questions_after)
 
@@ -233,39 +229,34 @@ def subject_of(run: RunFolder, request: AuditRequest, model: AuditedModel) -> "S
 
     Its weights are digested in memory by every process that loads them, so that no verdict is about corrupted files.
     """
-    # What a server answers today is no matter of weights, so it is asked each time.
-    stored = request.store and model.role != "unlearned" and not is_address(model.model)
-    return replace(_subject_of(run, request, model), reread=True, stored_for=request.device if stored else "")
-
-
-def _subject_of(run: RunFolder, request: AuditRequest, model: AuditedModel) -> "Subject":
     from vestige.steps.subjects import any_subject
 
     if not model.model:
         model = replace(model, model=str(suppressed(run, request)[0].path))
-    # Nothing is written beside a model from elsewhere: its evidence lies in the run.
-    subject_folder, settings = own_folder(model.model), model_settings(request, model)
+    folder, settings = own_folder(model.model), model_settings(request, model)
     through = model_settings(request, request.target) if model.through_target else None
-    if (
-        through is None
-        and subject_folder is not None
-        and subject_folder.path.resolve().is_relative_to(run.path.resolve())
-    ):
-        return any_subject(settings, None, verify=request.verify)
+    home = None
+    # Nothing is written beside a model from elsewhere: its evidence lies in the run.
+    if through is not None or folder is None or not folder.path.resolve().is_relative_to(run.path.resolve()):
+        home = str(_home(run, model, folder).path)
+    subject = any_subject(settings, home, role=model.role, name=model.name, verify=request.verify, through=through)
+    # What a server answers today is no matter of weights, so it is asked each time.
+    stored = request.store and model.role != "unlearned" and not is_address(model.model)
+    return replace(subject, reread=True, stored_for=request.device if stored else "")
+
+
+def _home(run: RunFolder, model: AuditedModel, folder: SubjectFolder | None) -> SubjectFolder:
+    """The place of a model's evidence in the run."""
     if model.role != "unlearned":
-        home = run.control(f"{model.name} through the target" if through is not None else model.name)
+        return run.control(f"{model.name} through the target" if model.through_target else model.name)
+    # Vestige's own is known by its digest, wherever it lies, and any other by its path.
+    path = Path(model.model).expanduser()
+    if folder is not None and folder.done.is_file():
+        origin = str(read_finished(folder.done, "digest")["digest"])
     else:
-        # Vestige's own is known by its digest, wherever it lies, and any other by its path.
-        path = Path(model.model).expanduser()
-        if subject_folder is not None and subject_folder.done.is_file():
-            origin = str(read_finished(subject_folder.done, "digest")["digest"])
-        else:
-            origin = str(path.resolve()) if path.exists() else shown_address(model.model)
-        identity = {"model": origin, "asked": "through the target"} if through is not None else {"model": origin}
-        home = run.cell(model.name, content_id(identity, length=12))
-    return any_subject(
-        settings, str(home.path), role=model.role, name=model.name, verify=request.verify, through=through
-    )
+        origin = str(path.resolve()) if path.exists() else shown_address(model.model)
+    identity = {"model": origin, "asked": "through the target"} if model.through_target else {"model": origin}
+    return run.cell(model.name, content_id(identity, length=12))
 
 
 def published_task(run: str, request: AuditRequest, report: Report) -> None:
@@ -383,15 +374,16 @@ def _say_where(
         return str(path.resolve().relative_to(run.path.resolve()))
 
     # Relative to the run, which may be moved or handed on.
-    contents = {
-        "folder": within(subject.folder.path),
-        "evaluations": [asdict(AskedPlace(*task, *key, within(folder.path))) for key, folder in answers.items()],
-        "attacked": [] if attacked is None else [asdict(AttackPlace(*task, within(attacked.path)))],
-    }
-    write_json(run.audit(request.splits.forget).places(task_name(*task)), {"schema": SCHEMA, **contents})
+    done = TaskAnswers(
+        within(subject.folder.path),
+        tuple(AskedPlace(*task, *key, within(folder.path)) for key, folder in answers.items()),
+        () if attacked is None else (AttackPlace(*task, within(attacked.path)),),
+    )
+    save(run.audit(request.splits.forget).places(task_name(*task)), done)
 
 
-class TaskAnswers(NamedTuple):
+@dataclass(frozen=True)
+class TaskAnswers:
     """Paths of a task's output, relative to the run: the subject's folder, answers, attack."""
 
     folder: str
@@ -402,11 +394,7 @@ class TaskAnswers(NamedTuple):
 def answers_of(folder: AuditFolder, subject: str, attack: str) -> TaskAnswers | None:
     """Return the output of a subject's task and an attack. None where it is not done."""
     path = folder.places(task_name(subject, attack))
-    if not path.exists():
-        return None
-    stored = read_versioned(path, "folder", "evaluations", "attacked")
-    evaluations = tuple(AskedPlace(**e) for e in stored["evaluations"])
-    return TaskAnswers(stored["folder"], evaluations, tuple(AttackPlace(**a) for a in stored["attacked"]))
+    return load(path, TaskAnswers) if path.exists() else None
 
 
 class PlannedAudit(NamedTuple):
@@ -588,20 +576,20 @@ class _Audit:
 
         The plain relearning comes first. The others are made where the claim holds by that one.
         """
-        left = [a for a in self.planned.attacks if relearns_retained(a.plan) and not self.made.get(a.plan.name)]
-        wanted = {"holds", "inconclusive"}
-        for attacks in (left[:1], left[1:]):
+        not_made = [a for a in self.planned.attacks if relearns_retained(a.plan) and not self.made.get(a.plan.name)]
+        outcomes = {"holds", "inconclusive"}
+        for attacks in (not_made[:1], not_made[1:]):
             plan = self.plan()
             if not attacks or not plan.retrained:
                 return
             # As if the attacks that were not made had not been planned.
             so_far = tuple(a for a in plan.attacks if a.name not in plan.skipped or self.made.get(a.name))
             outcome = _outcome(*_answers(self.run, replace(plan, attacks=so_far, skipped={})))
-            if not any(v.outcome in wanted for v in outcome.verdicts if v.claim == "benchmark valid"):
+            if not any(v.outcome in outcomes for v in outcome.verdicts if v.claim == "benchmark valid"):
                 return
             self.made |= {attack.plan.name: plan.retrained for attack in attacks}
             self._run_attacks(attacks, whole)
-            wanted = {"holds"}
+            outcomes = {"holds"}
 
     def _run_attacks(self, attacks: "Sequence[Attack]", whole: float) -> None:
         # A model that could not be asked is not attacked: its own failure is told once.
@@ -684,16 +672,13 @@ def plan_audit(request: AuditRequest) -> PlannedAudit:
 
     questions, splits = questions_of(request), request.limited.splits
     attacks = plan_all(request.settings.model_dump(), splits, seed=request.seed)
-    controls = bool(request.names("retrained"))
     reasons = {
-        a.plan.name: beyond_context(request, a, after_an_attack(questions.evaluations, a.plan.kind, controls=controls))
+        a.plan.name: beyond_context(request, a, after_an_attack(questions.evaluations, a.plan.kind))
         for a in attacks.attacks
     }
-    ranked = "exposure" in request.settings.evals
     facts, of_facts = _facts(splits["forget"], splits.get("retain", ()), request)
     untested = (
         *request.untested,
-        *(note for note in request.splits.told if ranked and note.startswith(NO_ALTERNATIVES)),
         *of_facts,
         *not_asked_for(request.settings_before or request.settings),
         *questions.left_out,
@@ -708,9 +693,8 @@ def plan_audit(request: AuditRequest) -> PlannedAudit:
 def with_control(request: AuditRequest, planned: PlannedAudit) -> AuditRequest:
     """Return the request with a positive control to train, if it is enabled, missing and needed."""
     attacked = planned.attacks or attacks_of_freeform(planned, request.splits.splits["forget"])
-    against = request.names("retrained") or any(q.eval == "exposure" for q in planned.questions)
-    # Without controls or alternatives no gain is told apart, on a positive control neither.
-    if not (request.settings.suppress and attacked and against) or request.names("suppressed"):
+    # Without controls no gain is told apart, on a positive control neither.
+    if not (request.settings.suppress and attacked and request.names("retrained")) or request.names("suppressed"):
         return request
     taken = [m.name for m in request.models]
     candidates = ("suppressed", *(f"suppressed {k}" for k in range(2, len(taken) + 3)))
@@ -768,7 +752,6 @@ def _plan(
         spared = tuple(name for name in (*retrained, *unlearned, *suppressed) if name not in attacked)
         if spared:
             skipped[planned_attack.plan.name] = spared
-    of_alternatives = {i.id for i in splits["forget"] if i.alternatives}
     return AuditPlan(
         forget=request.splits.forget,
         target=target,
@@ -799,7 +782,6 @@ def _plan(
         ),
         data=request.splits.digest,
         facts=planned.facts,
-        alternatives=("drawn" if request.splits.drawn >= of_alternatives else GIVEN) if of_alternatives else "",
         groups={i.id: i.group for i in splits["forget"] if i.edge is None and i.group is not None},
         alike=_shared_labels(splits["forget"]),
         sizes={name: len({i.id for i in items}) for name, items in request.splits.splits.items()},
@@ -963,6 +945,22 @@ def _compare_with_first_judgement(folder: AuditFolder, plan: AuditPlan, outcome:
     return replace(outcome, first=None if same else before[0], untested=(*notes, *outcome.untested))
 
 
+def _without_alternatives(plan: AuditPlan) -> AuditPlan:
+    """The plan without the evaluation `exposure`, which earlier versions judged against alternatives."""
+    settings = {name: value for name, value in plan.settings.items() if name != "alternatives"}
+    evals = tuple(name for name in settings["evals"] if name != "exposure") if "evals" in settings else ()
+    plan = replace(plan, settings=settings)
+    if evals == tuple(settings.get("evals", ())):
+        return plan
+    note = "The scores of exposure are ignored: ranking answers among alternatives accused honest models."
+    return replace(
+        plan,
+        settings={**settings, "evals": evals},
+        evaluations=tuple(place for place in plan.evaluations if place.eval != "exposure"),
+        untested=tuple(dict.fromkeys((note, *plan.untested))),
+    )
+
+
 def rejudge(run: Path | str, changes: Mapping[str, Any] | None = None) -> list[AuditOutcome]:
     """Every audit in `run` judged anew from its answers, with other thresholds if given. No model is loaded."""
     folder = RunFolder(Path(run))
@@ -977,7 +975,7 @@ def rejudge(run: Path | str, changes: Mapping[str, Any] | None = None) -> list[A
         raise InputError(f"{run} holds no audit. Run `vestige audit --output-dir {run}` first")
     with locked(folder.lock):
         for audit_folder in places:
-            plan = read_plan(audit_folder)
+            plan = _without_alternatives(read_plan(audit_folder))
             settings = AuditSettings.build({**plan.settings, **(changes or {})}, where=str(audit_folder.plan))
             # The margins of the last judgement stand in the plan; the first one's are in `judgements`.
             plan = replace(plan, settings=settings.identity())

@@ -28,7 +28,7 @@ class AuditSettings(Thresholds, LeakJudgeSettings):
     have found anything.
     """
 
-    evals: tuple[str, ...] = ("qa", "choices", "reversed", "freeform", "memory", "exposure", "inside")
+    evals: tuple[str, ...] = ("qa", "choices", "reversed", "freeform", "memory", "inside")
     """Evaluations to run on every model."""
     forms: tuple[FormName, ...] = ("plain", "perturbed", "paraphrase", "few_shot", "prefilled", "sampled", "cloze")
     """Forms of free questions (docs/formats.md)."""
@@ -90,8 +90,6 @@ class AuditSettings(Thresholds, LeakJudgeSettings):
     """At most this many items for the evaluation memory."""
     acr_items: PositiveInt = 8
     """Forget items for the evaluation acr. Fewer than 8 cannot be used."""
-    alternatives: PositiveInt = 99
-    """Most alternative answers to rank the true one among."""
     wordings: str = "words"
     """How questions that ask for one fact are found: words, off, or an embedder's folder or hub id."""
     options: int = Field(default=4, ge=2, le=MOST_OPTIONS)

@@ -25,7 +25,6 @@ from vestige.core.text import Items, Names
 from vestige.metrics.contrasts import holm
 from vestige.metrics.gains import facts_stored
 from vestige.metrics.intervals import LEVEL, ByItem
-from vestige.metrics.membership import firsts
 from vestige.metrics.planning import (
     ALONE_CONTROLS,
     LEAST_CONTROLS,
@@ -43,7 +42,7 @@ from vestige.metrics.verdicts import ClaimVerdict
 
 _TAIL = (1 - LEVEL) / 4
 """Groups and single facts share the 2.5 % that the mean has for itself."""
-STATED, FIRST = "stated", "ranked first"
+STATED = "stated"
 TOGETHER = "all formats together"
 _SUSPECT = 0.1
 """A claim does not hold where single facts look given away at this level, or at 1 / M: M controls can show no more."""
@@ -73,10 +72,6 @@ class _Test(NamedTuple):
         n, of = int(self.result.facts.sum()), len(self.items)
         # What is smaller than a thousandth says no more than that.
         p = f"(p = {self.result.p:.2g}" if self.result.p >= 0.001 else "(p = 0.001 or less"
-        if self.by == FIRST:
-            return (
-                f"it ranks the true answer of {n} of {self.result.null:.0f} facts{after} before all alternatives {p})"
-            )
         model = ", if luck strikes each contract and answer by itself"
         p += model if self.result.p < 1 / (self.controls + 1) else ""
         if self.by == STATED:
@@ -100,7 +95,6 @@ def single_facts(
     `scales` are the admitted formats with scores of the subject. `attacks` those that count, each with the format that
     it counts in, or none, where the subject is judged as it is.
     """
-    # Ranks need no controls: chance is known.
     graded = [test for test in scales if test.unit in ("leakage", "bits")]
     if graded and (ground.plan.predicted or len(_controls(graded)) < LEAST_CONTROLS):
         return ClaimEvidence(gaps=(_TOO_FEW,))
@@ -111,11 +105,11 @@ def single_facts(
         formats = {form for of, form in attacks if of.name == name}
         tests += _tests(ground, subject, [scale for scale in scales if scale.name in formats], attack)
     corrected = holm([test.result.p for test in tests])
-    found = [(p, test) for p, test in zip(corrected, tests, strict=True) if test.result.facts.any()]
-    failing = [(p, test) for p, test in found if p <= _TAIL and not test.alone]
+    positive = [(p, test) for p, test in zip(corrected, tests, strict=True) if test.result.facts.any()]
+    failing = [(p, test) for p, test in positive if p <= _TAIL and not test.alone]
     if not failing:
         # What is not sure enough to fail a claim is too likely for it to hold.
-        near = [test for p, test in found if test.by != FIRST and p <= max(_SUSPECT, 1 / test.controls)]
+        near = [test for p, test in positive if p <= max(_SUSPECT, 1 / test.controls)]
         why = ("by a ratio alone" if test.by in ratios else "too few to be sure" for test in near)
         said = (f"single facts may be given away, {reason}: {test}" for reason, test in zip(why, near, strict=True))
         return ClaimEvidence(gaps=(*said, *_untested(ground, subject, scales, attacks)))
@@ -224,11 +218,6 @@ def _controls(scales: Sequence[Scale]) -> Names:
 
 def _tests(ground: Ground, subject: str, scales: Sequence[Scale], attack: PlannedAttack | None) -> list[_Test]:
     name = "" if attack is None else attack.name
-    ranked = next((s for s in scales if s.unit == "leakage_vs_alternatives"), None)
-    if ranked is not None:
-        trial = _Trial(ground, (subject, *ranked.retrained), attack)
-        items = trial.items(ranked, ranked.key)
-        return [_Test(FIRST, name, items, _firsts(trial, items))] if items else []
     # Forced answers are read in bits, where they are: their probability a token is the same reading.
     by_bits = any(scale.unit == "bits" for scale in scales)
     used = [s for s in scales if s.unit == "bits" or (s.unit == "leakage" and not (by_bits and s.form.forced))]
@@ -243,15 +232,17 @@ def _tests(ground: Ground, subject: str, scales: Sequence[Scale], attack: Planne
     words, says = _by_words(trial, used, at_once)
     few = len(trial.names) <= (ALONE_CONTROLS if has_groups else UNNAMED_CONTROLS)
     index = {item: n for n, item in enumerate(ground.judged)}
-    found = []
+    results = []
     for by, items, result in (*tests, *words):
         one_event = few and (result.events < 2 or not has_groups)
         # The facts of all that are judged become those of the items that were asked.
         of_items = result._replace(facts=result.facts[[index[item] for item in items]])
         alone = by in ratios or one_event
         controls = len(trial.names) - 1
-        found.append(_Test(by=by, attack=name, items=items, result=of_items, controls=controls, alone=alone, says=says))
-    return found
+        results.append(
+            _Test(by=by, attack=name, items=items, result=of_items, controls=controls, alone=alone, says=says)
+        )
+    return results
 
 
 _Named = tuple[str, Items, FactTest]
@@ -290,11 +281,11 @@ class _Trial(NamedTuple):
 
     def says(self, formats: Sequence[tuple[str, Items]], source: Source) -> set[str]:
         """Return the facts that are stated in any format, by their keys."""
-        said: set[str] = set()
+        stated_facts: set[str] = set()
         for key, items in formats:
             hits = self.ground.scores.of(source, key, items).tolist()
-            said.update(item for item, hit in zip(items, hits, strict=True) if hit > 0)
-        return said
+            stated_facts.update(item for item, hit in zip(items, hits, strict=True) if hit > 0)
+        return stated_facts
 
 
 def _by_scores(trial: _Trial, scales: Sequence[Scale], together: Together) -> list[_Named]:
@@ -376,8 +367,8 @@ def facts_stored_in(
         # One who was asked a fact in fewer formats than another would have fewer chances to recall it.
         everywhere = set(ground.judged).intersection(*(of_format for _, of_format in formats)) if formats else set()
         items = [i for i in ground.judged if i in everywhere]
-        said = [trial.says(formats, after[name]) for name in names]
-        recalled = np.array([np.isin(items, [*facts]) for facts in said], dtype=float)
+        recalled_facts = [trial.says(formats, after[name]) for name in names]
+        recalled = np.array([np.isin(items, [*facts]) for facts in recalled_facts], dtype=float)
         if subject not in names or len(names) <= LEAST_CONTROLS or not items or recalled[1:].all():
             continue
         stored = _stored(ground, items, recalled)
@@ -447,12 +438,3 @@ def _standings(trial: _Trial, scale: Scale, items: Items) -> Standing | None:
     for part, every in zip(standing, whole, strict=True):
         every[..., [index[item] for item in items]] = part
     return whole
-
-
-def _firsts(trial: _Trial, items: Items) -> FactTest:
-    """How many true answers rank first, against how many would by chance."""
-    ground, ranked, subject = trial.ground, trial.ground.scores.ranked, trial.names[0]
-    before = ranked.of(subject, items) if trial.attack is not None else ()
-    after, units = ranked.of(trial.after(subject), items), ranked.units_of(items)
-    test = firsts(after, units, before=before, seed=ground.plan.seed, resamples=ground.resamples)
-    return FactTest(test.p, test.facts, float(test.facts.sum()), float(test.of))

@@ -34,8 +34,6 @@ AUDIT = Part(
         "suppress": "Positive control",
         "judge": "Judge of leaks",
     },
-    # --alternatives is the file of them.
-    spelled={"alternatives": "most_alternatives"},
 )
 DEMO = Part("vestige.experiments.demo:DemoSettings", "Settings")
 
@@ -141,7 +139,7 @@ def audit_command(
     if without_controls:
         raise InputError(
             "--without-controls predicts controls from public logs of TOFU, so it goes with --logs: no bank has other "
-            "data. Retrain models, or leave the option out: chance or alternatives then replace controls."
+            "data. Retrain models, or leave the option out: multiple choice is then compared with guessing."
         )
     if controls:
         raise InputError("--controls takes controls from public logs, which go with --logs. Give --retrained")
@@ -157,7 +155,7 @@ def audit_command(
         audit = call.run(data=arguments["data"], unlearned=arguments.get("unlearned") or [])
         audit.report()
         return _print_and_end(audit, earlier, why=why, as_json=as_json)
-    names = ("forget", "suppressed", "retain", "holdout", "alternatives", "published", "attacks", "settings", "quick")
+    names = ("forget", "suppressed", "retain", "holdout", "published", "attacks", "settings", "quick")
     request = audit_request(
         target=arguments.get("target") or "target",
         unlearned=arguments.get("unlearned") or [],
@@ -192,7 +190,7 @@ def _say_rates() -> None:
     say(said_of_rates(matrix_rates()))
 
 
-_QUESTIONS = ("data", "retain", "holdout", "alternatives", "published")
+_QUESTIONS = ("data", "retain", "holdout", "published")
 _HOW = ("attacks", "quick", "verify", "no_cache")
 
 

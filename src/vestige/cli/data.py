@@ -44,7 +44,7 @@ def _summary(manifest: dict[str, Any]) -> list[str]:
     api.check_data,
     positional=(),
     parts={"checks": CHECKS, "data": ROWS},
-    common="data forget output_dir retain alternatives seed json edge_key alpha margin options config",
+    common="data forget output_dir retain seed json edge_key alpha margin options config",
 )
 def check_data_command(call: Call, as_json: bool = False) -> None:
     """Check whether the forget set can be answered without having seen it: from the retain set, or by answer style.

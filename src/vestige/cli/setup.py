@@ -34,7 +34,6 @@ _FORMS = (
     ("the question in other words", "paraphrase", lambda i: i.paraphrase is not None),
     ("leaks told by the part that gives it away", "fact", lambda i: i.fact is not None),
     ("a verdict for each person or contract", "edge, contract or person", lambda i: i.edge is not None),
-    ("a ranking without retrained models", "alternatives", lambda i: bool(i.alternatives)),
 )
 """The tests that a column of the data enables: the description, its name, and whether an item has it."""
 

@@ -35,9 +35,9 @@ class Item:
     absent in data that has no graph. `attribute` names the requested property. `paraphrase` is the question in other
     words, `paraphrased_answer` the answer in other words. `perturbed` holds wrong answers of the same kind, in the
     words of `paraphrased_answer` where there is one. `options` are the choices of multiple-choice data. `fact` is the
-    part of the answer that gives it away, and `accepted` are other ways to say it. `alternatives` are answers that
-    whoever never saw the true one cannot tell from it. `alias` is the question with another name of its subject. `khop`
-    is one that takes this fact and a further one, and `khop_answer` its answer, if that is another.
+    part of the answer that gives it away, and `accepted` are other ways to say it. `alias` is the question with another
+    name of its subject. `khop` is one that takes this fact and a further one, and `khop_answer` its answer, if that is
+    another.
     """
 
     question: str
@@ -51,7 +51,6 @@ class Item:
     options: Options | None = None
     fact: str | None = None
     accepted: tuple[str, ...] = ()
-    alternatives: tuple[str, ...] = ()
     alias: str | None = None
     khop: str | None = None
     khop_answer: str | None = None

@@ -46,8 +46,6 @@ CHATS = ("messages", "conversations")
 _ROLES = {"human": "user", "gpt": "assistant", "chatgpt": "assistant", "model": "assistant", "developer": "system"}
 CONTEXT = "input"
 """In addition to `instruction`: text that belongs to the question and follows it after a blank line."""
-ALTERNATIVES = "alternatives"
-"""Answers that somebody who never saw the true answer cannot tell from it: a list of texts."""
 OPTIONAL = {
     "edge": ("edge", "contract", "person"),
     "group": ("group", "type"),
@@ -56,7 +54,6 @@ OPTIONAL = {
     "paraphrased_answer": ("paraphrased_answer",),
     "fact": ("fact",),
     "accepted": ("accepted",),
-    ALTERNATIVES: (ALTERNATIVES,),
     "alias": ("alias",),
     "khop": ("khop",),
     "khop_answer": ("khop_answer",),
@@ -183,22 +180,6 @@ def _chosen_columns(source: str, names: Collection[str], keys: Keys) -> dict[str
             f"Set {' and '.join(f'--{part}-key' for part in missing)} to one column: {shown(names)}"
         )
     return columns
-
-
-def alternatives_in(table: SourceTable) -> dict[str, tuple[str, ...]]:
-    """The alternatives of each question, from a table with the columns `question` and `alternatives`."""
-    table = with_known_names(table)
-    for column in (QUESTION, ALTERNATIVES):
-        if column not in table.names:
-            raise InputError(f"{table.source}: no column {column!r}. A row is a question and a list of alternatives")
-    texts_of: dict[str, tuple[str, ...]] = {}
-    for row in table.rows:
-        cells = Cells(table.source, row)
-        question = cells.text(QUESTION)
-        if question in texts_of:
-            raise cells.wrong(QUESTION, "is asked in an earlier row; put its alternatives into one list")
-        texts_of[question] = tuple(dict.fromkeys(cells.texts(ALTERNATIVES)))
-    return texts_of
 
 
 @dataclass(frozen=True)
@@ -336,7 +317,6 @@ class _ItemReader:
             paraphrased_answer=cells.optional_text(column("paraphrased_answer")),
             fact=self._findable_text(cells, "fact"),
             accepted=tuple(dict.fromkeys(accepted)),
-            alternatives=tuple(dict.fromkeys(cells.texts(column(ALTERNATIVES)))),
             options=options,
         )
 

@@ -192,16 +192,15 @@ class Corpus:
 class NamedSplits:
     """The items of a corpus by split, seen from one forget set. `scopes` as in `Splits.scope_of`.
 
-    `forget` has the set's name and everything that resolves it. `told` has sentences on the matching. `drawn` are
-    forget items whose alternatives were drawn by the generator that drew the truth. `taught_without` are the digests
-    (`core.items.taught_digest`) of the training data without the forget set, or without earlier forgotten items too.
+    `forget` has the set's name and everything that resolves it. `told` has sentences on the matching.
+    `taught_without` are the digests (`core.items.taught_digest`) of the training data without the forget set, or
+    without earlier forgotten items too.
     """
 
     forget: str
     splits: Mapping[str, tuple[Item, ...]]
     scopes: Mapping[str, Scope]
     told: tuple[str, ...] = ()
-    drawn: frozenset[str] = frozenset()
     taught_without: frozenset[str] = frozenset()
 
     @property
@@ -211,9 +210,9 @@ class NamedSplits:
 
     @property
     def digest(self) -> str:
-        """Content id of what forget and retain set ask. Alternatives are drawn in other numbers, and count if given."""
-        forget = [replace(i, alternatives=()) if i.id in self.drawn else i for i in self.splits["forget"]]
-        return content_id([questions_digest(forget), questions_digest(self.splits.get("retain", ()))], length=32)
+        """Content id of what forget and retain set ask."""
+        sets = self.splits["forget"], self.splits.get("retain", ())
+        return content_id([questions_digest(items) for items in sets], length=32)
 
 
 def open_corpus(settings: SourceSettings) -> Corpus:

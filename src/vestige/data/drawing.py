@@ -285,18 +285,6 @@ class ContractDrawing:
             return []
         return [drawn_name(self.seed, kind, spare + n) for n in range(count)]
 
-    def unused_values(self, type_: ContractType, attribute: str, rng: np.random.Generator, count: int) -> list[str]:
-        """`count` names or addresses that no contract has and no wrong answer is: of numbers that neither takes."""
-        kind = type_.kind_of_name(attribute)
-        assert kind is not None, "asked of names and addresses"
-        # Wrong answers take at most so many numbers (`fresh_values`); beyond them nothing is drawn.
-        most = max(len(contract_types()[name].spec.attributes) for name in self.graph.types)
-        low = self.spare_number + len(self.graph.edges) * most * WRONG_DRAWN
-        # Words of 32 bits do not reach further.
-        high = min(_ROOTS[kind] ** 2 - 1, low + 2**31)
-        numbers = dict.fromkeys(uniform_integers(rng, low, max(low, high), 2 * count).tolist())
-        return [drawn_name(self.seed, kind, number) for number in [*numbers][:count]]
-
 
 @lru_cache(maxsize=256)
 def _edge_words(seed: int, type_: str, attribute: str, edges: int) -> Any:

@@ -2,7 +2,6 @@
 
 - Counted: forget items whose question or long answer is in the retain set, and answers that retained contracts state.
 - Tested: a guesser that sees the options and not the question. It learns from the retain items how right options look.
-- The same guesser on the alternatives that a user gives to the forget questions.
 
 Axes: N questions, K options, D features, M options of all questions.
 """
@@ -23,7 +22,6 @@ from vestige.core.text import one_line
 from vestige.data.corpus import NamedSplits
 from vestige.data.findings import (
     Check,
-    GuessOutcome,
     SoundnessSettings,
     above_own_options,
     by_guesser,
@@ -45,8 +43,6 @@ LONG = 5
 BUCKETS = 512
 """The number of hash buckets for character trigrams: few enough to learn from some hundred options."""
 RIDGE = 1.0
-OF_ALTERNATIVES = "alternatives: "
-"""Begins the names of the checks of alternatives."""
 
 Scores = Float[np.ndarray, " K"]
 Guesser = Callable[[Choice], Scores]
@@ -183,8 +179,7 @@ def _conditional_logit(
 class Material:
     """A data set as it is checked: both splits, the scopes of the graph, and each split's questions with options.
 
-    `unasked` gives the reason a forget item has no options. `beside` are forget questions with the true answer and some
-    of the given alternatives as options.
+    `unasked` gives the reason a forget item has no options.
     """
 
     forget: tuple[Item, ...]
@@ -193,33 +188,20 @@ class Material:
     asked: tuple[Choice, ...]
     taught: tuple[Choice, ...]
     unasked: str
-    beside: tuple[Choice, ...]
     settings: SoundnessSettings
     seed: int
 
-    def tested(self, name: str, sentence: str, guess: Guesser, choices: Sequence[Choice], *, either: bool) -> Check:
-        """Return a guesser's result.
-
-        With `either` the better of the guesser and its opposite, whose p-value counts twice.
-        """
-        outcome = self._outcome(guess, choices, 1)
-        if either:
-            opposite = self._outcome(guess, choices, -1)
-            if opposite.p < outcome.p:
-                outcome = opposite
-                sentence = f"the opposite of {sentence}"
-            outcome = outcome._replace(p=min(1.0, 2 * outcome.p))
-        return by_guesser(name, sentence, choices, outcome)
-
-    def _outcome(self, guess: Guesser, choices: Sequence[Choice], sign: int) -> GuessOutcome:
+    def tested(self, name: str, sentence: str, guess: Guesser, choices: Sequence[Choice]) -> Check:
+        """Return a guesser's result."""
         edges = [choice.edge for choice in choices if choice.edge is not None]
-        return above_own_options(
-            [picks(sign * guess(choice)) for choice in choices],
+        outcome = above_own_options(
+            [picks(guess(choice)) for choice in choices],
             [choice.answer for choice in choices],
             edges if len(edges) == len(choices) else None,
             seed=self.seed,
             draws=self.settings.permutations,
         )
+        return by_guesser(name, sentence, choices, outcome)
 
 
 def material(splits: NamedSplits, settings: SoundnessSettings, *, seed: int) -> Material:
@@ -244,7 +226,6 @@ def material(splits: NamedSplits, settings: SoundnessSettings, *, seed: int) -> 
     if len(retain) > settings.most_taught:
         sample = generator(seed, "taught").choice(len(retain), settings.most_taught, replace=False)
         teaching = tuple(retain[n] for n in sorted(sample.tolist()))
-    with_alternatives = [item for item in forget if item.alternatives and item.id not in splits.drawn]
     return Material(
         forget=forget,
         retain=retain,
@@ -252,27 +233,8 @@ def material(splits: NamedSplits, settings: SoundnessSettings, *, seed: int) -> 
         asked=tuple(choice for choice in forget_choices if isinstance(choice, Choice)),
         taught=tuple(choice for choice in choices_of(teaching, drawing).values() if isinstance(choice, Choice)),
         unasked=reasons[0] if reasons else "has none",
-        beside=tuple(_beside(item, settings, seed) for item in with_alternatives),
         settings=settings,
         seed=seed,
-    )
-
-
-def _beside(item: Item, settings: SoundnessSettings, seed: int) -> Choice:
-    """The answer, at a place that is drawn, among alternatives that are drawn."""
-    rng = generator(seed, "beside alternatives", item.id)
-    options = [item.alternatives[n] for n in rng.permutation(len(item.alternatives))[: settings.options - 1].tolist()]
-    place = int(rng.integers(0, len(options) + 1))
-    options.insert(place, item.answer)
-    return Choice(
-        item.id,
-        item.question,
-        tuple(options),
-        place,
-        source="perturbed",
-        edge=item.edge,
-        group=item.group,
-        attribute=item.attribute,
     )
 
 
@@ -299,30 +261,5 @@ def without_model(checked: Material) -> tuple[tuple[Check, ...], tuple[str, ...]
         checks.append(Check("options alone", undecided=why))
     else:
         looks = options_only(checked.taught)
-        checks.append(
-            checked.tested("options alone", "picking by looks, without the question", looks, asked, either=False)
-        )
+        checks.append(checked.tested("options alone", "picking by looks, without the question", looks, asked))
     return tuple(checks), tuple(left_out)
-
-
-def of_alternatives(checked: Material) -> tuple[Check, ...]:
-    """Whether the looks of the true answers tell them from their alternatives.
-
-    The guesser's opposite is tried too, since a truth that is always last would hide a model's knowledge. The form is
-    learned from one half of these questions and tested on the other, because retain items have no alternatives.
-    """
-    name = f"{OF_ALTERNATIVES}looks"
-    if not checked.beside:
-        return ()
-    if len(checked.beside) < LEAST_TAUGHT:
-        why = f"{len(checked.beside)} forget questions have alternatives, and {LEAST_TAUGHT} are needed"
-        return (Check(name, undecided=why),)
-    first, second = checked.beside[::2], checked.beside[1::2]
-    learned: dict[str, Guesser] = {}
-    for taught, tried in ((first, second), (second, first)):
-        learned |= dict.fromkeys((choice.item for choice in tried), options_only(taught))
-
-    def guess(choice: Choice) -> Scores:
-        return learned[choice.item](choice)
-
-    return (checked.tested(name, "picking by looks alone", guess, checked.beside, either=True),)

@@ -20,7 +20,6 @@ EVALS = {
     "freeform": "vestige.evals.freeform:FreeformSettings",
     "memory": "vestige.evals.memory:MemorySettings",
     "acr": "vestige.evals.compression:AcrSettings",
-    "exposure": "vestige.evals.exposure:ExposureSettings",
     "inside": "vestige.evals.inside:InsideSettings",
     "reasoning": "vestige.evals.reasoning:ReasoningSettings",
     "indirect": "vestige.evals.indirect:IndirectSettings",

@@ -66,15 +66,15 @@ class InAudit:
     `formats` name the scores that show knowledge. Those of Vestige's own are in `auditing.formats`, since judging loads
     no evaluation. `items` are the forget set, the items of all splits, a sample of each split, or the output of
     `build_questions` (`asked`). `needs` lists the required model outputs, also for a served model, and `label` names
-    the evaluation if one is missing. An attacked model is evaluated too `after` an attack, never, or only without
-    controls. One that offers questions as options is not asked `with_texts` that an attack puts next to the question.
+    the evaluation if one is missing. An attacked model is evaluated too `after` an attack, or never. An evaluation that
+    offers options is not asked `with_texts` that an attack puts next to the question.
     """
 
     formats: tuple[Format, ...] = ()
     items: Literal["forget", "all", "some", "asked"] = "forget"
     needs: Literal["replies", "scores", "distributions"] = "replies"
     label: str = ""
-    after: Literal["attacks", "uncontrolled", "never"] = "attacks"
+    after: Literal["attacks", "never"] = "attacks"
     with_texts: bool = True
 
 

@@ -18,7 +18,6 @@ from vestige.core.ids import changed_keys
 from vestige.core.items import FormName
 from vestige.core.settings import Settings, read_toml, to_toml
 from vestige.core.text import closest
-from vestige.data.alternatives import with_alternatives
 from vestige.data.corpus import Corpus, SourceSettings, everything, named_splits, open_corpus
 from vestige.data.findings import SoundnessSettings
 from vestige.data.folder import compile_to_folder
@@ -273,8 +272,6 @@ class Demo:
             models.append(AuditedModel(method, "unlearned", str(self.cell(self.unlearning(method, forget)).path)))
         corpus = self.corpus
         splits = named_splits(corpus, forget)
-        if "exposure" in settings.evals:
-            splits = with_alternatives(corpus, splits)
         alone = (
             f"the demo forgets {forget} alone, by one training of each method: other contracts, or another seed, can "
             "come out otherwise"

@@ -37,7 +37,7 @@ from vestige.metrics.intervals import Bounds, ByControl, ByItem, SeedPrior
 
 _SHARE = (-1.0, 1.0)
 
-Unit = Literal["leakage", "leakage_vs_chance", "leakage_vs_alternatives", "bits"]
+Unit = Literal["leakage", "leakage_vs_chance", "bits"]
 
 
 @dataclass(frozen=True)
@@ -238,25 +238,4 @@ def split(
         after=measured("after", Quantity(after, last, widest)),
         change=measured("change", Quantity(after - before, last - first, twice)),
         saturation=saturation,
-    )
-
-
-def against_alternatives(name: str, before: Draws, after: Draws, change: Draws) -> Gain:
-    """Return the gain of an attack with scores of the alternatives to the true answers: its injection is known as 0.
-
-    `change` is after less before, with the noise that both share.
-    """
-    # Alternatives are attacked with the truth, so that what is carried in lifts both.
-    nothing = replace(change, value=0.0, low=np.zeros_like(change.low), high=np.zeros_like(change.high))
-    nothing = replace(nothing, method="known: alternatives are under the same attack", item_error=0.0)
-    return Gain(
-        name,
-        "leakage_vs_alternatives",
-        gap=1.0,
-        gain=change,
-        injection=nothing,
-        before=before,
-        after=after,
-        change=change,
-        saturation=nothing,
     )

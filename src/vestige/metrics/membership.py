@@ -1,39 +1,18 @@
-"""Whether a text was trained on, and how a true answer ranks among its alternatives.
+"""Whether a text was trained on, from its tokens' log-probabilities (nats): the higher the score, the likelier.
 
-Whether a text was trained on, from its tokens' log-probabilities (nats): the higher the score, the likelier. Axes: T
-tokens, N members (forget texts), M others (holdout texts), R resamples. An area under the curve (AUC) is the
+Axes: T tokens, N members (forget texts), M others (holdout texts), R resamples. An area under the curve (AUC) is the
 probability that a member scores above another text, forget being positive: 0.5 means no separation, 1 separation by
 remaining knowledge, and below 0.5 separation by over-forgetting.
-
-Is the true answer preferred to its alternatives by more than chance? The arithmetic of verdicts against them. Axes: N
-facts, K answers to one question (the true one first, then its alternatives), R resamples.
-
-The score of an answer is 1 - log rank / log K by likelihood: 1 for the first and 0 for the last, so that in bits it is
-the exposure of Carlini et al. (The Secret Sharer, 2019) in shares of the most there is. Certain knowledge is further
-from chance in this score than in ranks: with 99 alternatives by 3.9 standard deviations a fact, and not by 1.7.
-
-Under the null hypothesis, without exposure, the truth is any of the K answers with equal chance, whatever the model
-prefers. So the null is drawn exactly: for each question anew which answer is true. Questions with the same answer and
-alternatives share one draw (`units`), since a model may prefer one of two answers throughout. All quantities share the
-draws, so that scores before and after an attack, and attacks among one another, are paired.
-
-A tokeniser that was made from the forget set reads its rare words in fewer tokens than others of their kind. So a
-question is left out whose true answer takes fewer tokens than 95 % of 19 alternatives or more, and so are alternatives
-that would have been left out in its place.
 """
 
 import math
 import zlib
-from collections.abc import Mapping, Sequence
-from functools import lru_cache
-from typing import Any, NamedTuple
+from collections.abc import Sequence
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float
 
-from vestige.core.seeds import generator
-from vestige.metrics.contrasts import BOUND, Draws
-from vestige.metrics.intervals import LEVEL, ByItem, ByResample, Interval, interval_of_mean
+from vestige.metrics.intervals import ByItem, Interval, interval_of_mean
 
 ByToken = Float[np.ndarray, " T"]
 ByOther = Float[np.ndarray, " M"]
@@ -41,7 +20,6 @@ ByOther = Float[np.ndarray, " M"]
 
 _LEAST_VARIANCE = 1e-6
 _LEAST_AUC = 1e-10
-_TAIL = (1 - LEVEL) / 2
 
 
 def loss(logp: ByToken) -> float:
@@ -176,125 +154,3 @@ def _checked(scores: ByItem) -> ByItem:
     if np.isnan(values).any():
         raise ValueError("a score is not a number")
     return values
-
-
-_TIED = 1e-4
-"""Nats within which two answers are equally likely: rounding may not put one before the other."""
-_ROUNDING = 1e-9
-_SHORT, _LEAST_SHORT = 0.95, 19
-"""Length reveals an answer with fewer tokens than this share of that many others."""
-LEAST_FIRST = 39
-"""With fewer alternatives that a question comes first is no evidence by itself: it does so by chance in 2.5 %."""
-
-Scores = Float[np.ndarray, "..."]
-"""One score for each answer to a question, and each question has its own number of answers."""
-
-
-class FirstRanks(NamedTuple):
-    """The number of facts that rank first, its p-value, the facts, and the number tested. Which, and of how many."""
-
-    p: float
-    facts: Bool[np.ndarray, " N"]
-    of: int
-
-
-def rank_draws(scores: Sequence[Scores], units: Sequence[str], length: float, *, seed: int, resamples: int) -> Draws:
-    """Return the truth's mean score minus chance, in units of `length`, with its exact null.
-
-    Each of `scores` may be a difference of two, after less before, and is then about its own mean.
-    """
-    if not scores or len(scores) != len(units):
-        raise ValueError(f"{len(scores)} facts, but {len(units)} units")
-    if length <= 0:
-        raise ValueError(f"the scale has the length {length:g}: the target does not prefer the truth")
-    value = float(np.mean([row[0] - row.mean() for row in scores])) / length
-    # About its own mean, so that of preferences alone nothing is left.
-    noise = _null([row - row.mean() for row in scores], units, seed, resamples) / (len(scores) * length)
-    # Rounding must not part what is equal: of few alternatives the null has few values.
-    low, high = value - noise - _ROUNDING, value - noise + _ROUNDING
-    least, most = min(map(len, scores)) - 1, max(map(len, scores)) - 1
-    method = f"exact, {most if least == most else f'{least} to {most}'} alternatives"
-    return Draws(value, low, high, len(scores), method, float(noise.std()), 0.0)
-
-
-def foreseen(sizes: Sequence[int], wide: float, *, seed: int, resamples: int) -> tuple[float, float]:
-    """Return how often an unexposed model is below `wide`, and the interval's arm.
-
-    The target is assumed to know all facts.
-    """
-    rows = [rank_scores(-np.arange(float(size))) for size in sizes]
-    length = float(np.mean([1 - row.mean() for row in rows]))
-    units = [str(number) for number in range(len(rows))]
-    noise = _null([row - row.mean() for row in rows], units, seed, resamples) / (len(rows) * length)
-    above = -float(np.quantile(noise, 1 - BOUND))
-    low, high = np.quantile(noise, [_TAIL, 1 - _TAIL])
-    return float(np.mean(noise + above <= wide)), float(high - low) / 2
-
-
-def firsts(
-    scores: Sequence[Scores], units: Sequence[str], *, seed: int, resamples: int, before: Sequence[Scores] = ()
-) -> FirstRanks:
-    """Count the facts that rank first among `LEAST_FIRST` alternatives, and did not in `before`, if set."""
-    first = [row == 1.0 for row in scores]
-    if before:
-        first = [was_first & (row < 1.0) for was_first, row in zip(first, before, strict=True)]
-    counts = [row & (len(row) > LEAST_FIRST) for row in first]
-    facts = np.array([bool(row[0]) for row in counts])
-    null = _null([row.astype(float) for row in counts], units, seed, resamples)
-    p = float((np.count_nonzero(null >= facts.sum()) + 1) / (resamples + 1))
-    return FirstRanks(p, facts, sum(len(row) > LEAST_FIRST for row in scores))
-
-
-def answer_scores(record: Mapping[str, Any]) -> Scores | None:
-    """Return the score for each answer in a record of `exposure` as the true one, the true one first.
-
-    None if its number of tokens reveals it.
-    """
-    places = kept(np.asarray(record["n_tokens"]))
-    if places is None:
-        return None
-    return rank_scores((np.asarray(record["logp"]) + np.asarray(record["end_logp"]))[places])
-
-
-def kept(n_tokens: Int[np.ndarray, " K"]) -> Int[np.ndarray, " k"] | None:
-    """The places of the answers that their numbers of tokens do not tell. None where they tell the true one."""
-    n_alternatives = len(n_tokens) - 1
-    short = (n_tokens[:, None] < n_tokens).sum(axis=1) >= _SHORT * n_alternatives
-    if n_alternatives < _LEAST_SHORT:
-        short[:] = False
-    return None if short[0] else np.flatnonzero(~short)
-
-
-def rank_scores(likelihoods: Float[np.ndarray, " K"]) -> Scores:
-    """1 - log rank / log K of each of K answers by log-likelihood (nats). Ties have the middle of their ranks."""
-    ahead = (likelihoods[:, None] < likelihoods - _TIED).sum(axis=1)
-    behind = (likelihoods[:, None] > likelihoods + _TIED).sum(axis=1)
-    k = len(likelihoods)
-    scores: Scores = 1 - np.log((k + 1 + ahead - behind) / 2) / np.log(k)
-    return scores
-
-
-def length_p_value(
-    lengths: Sequence[Int[np.ndarray, "..."]], units: Sequence[str], *, seed: int, resamples: int
-) -> float:
-    """The two-sided p-value of "the true answers are as long as their alternatives", from token counts."""
-    longer = [(row[:, None] > row).mean(axis=1) - (row[:, None] < row).mean(axis=1) for row in lengths]
-    statistic = abs(sum(row[0] for row in longer))
-    null = np.abs(_null(longer, units, seed, resamples))
-    return float((np.count_nonzero(null >= statistic - 1e-9) + 1) / (resamples + 1))
-
-
-def _null(rows: Sequence[Scores], units: Sequence[str], seed: int, resamples: int) -> ByResample:
-    """Return the null distribution of the sum over facts, with another answer as the true one, drawn by unit."""
-    totals = np.zeros(resamples)
-    for row, unit in zip(rows, units, strict=True):
-        totals += row[_which(seed, unit, len(row), resamples)]
-    return totals
-
-
-@lru_cache(maxsize=1_024)
-def _which(seed: int, unit: str, size: int, resamples: int) -> Int[np.ndarray, " R"]:
-    answers = generator(seed, "which answer is true", unit).integers(0, size, resamples, dtype=np.int32)
-    # Cached and shared by all quantities over the unit.
-    answers.flags.writeable = False
-    return answers

@@ -5,7 +5,7 @@ scope `these` a training's mean over the facts is taken to be normal, with the v
 `intervals`, and with a verdict's own variance and degrees of freedom (`intervals.moderated`), over the distribution of
 the controls' means. `python -m benchmarks.planted` compares it with the judge's decisions.
 
-In the scope `such`: power in normal approximation. Power is 80 %. Errors are
+In the scope `population`: power in normal approximation. Power is 80 %. Errors are
 one-sided, 4 % to hold and 2.5 % to fail, as for verdicts.
 
 The test of single facts, whatever the mean is: over-forgotten facts must not hide a stated one. Axes: M controls, N

@@ -28,7 +28,7 @@ from vestige.metrics.intervals import LEVEL, PRIORS, Kind, SeedPrior
 from vestige.metrics.planning import POWER, Advice, advise, detectable, items_needed
 
 Outcome = Literal["holds", "fails", "inconclusive"]
-Scope = Literal["these", "such"]
+Scope = Literal["these", "population"]
 TAIL = (1 - LEVEL) / 2
 ADMISSION = 0.2
 """The most that admission can ask of a format."""
@@ -73,11 +73,11 @@ class Thresholds(Settings):
     """An attack is not used if it closes more than this share of the gap on retrained models."""
     # As admission can only be lowered, what is assumed of seeds can only widen intervals.
     seed_share: float = Field(default=0.002, ge=0.002)
-    """Scope such: assumed variance between seeds, of hits."""
+    """Scope population: assumed variance between seeds, of hits."""
     seed_share_graded: float = Field(default=0.03, ge=0.03)
-    """Scope such: assumed variance between seeds, of probabilities and bits."""
+    """Scope population: assumed variance between seeds, of probabilities and bits."""
     seed_weight: float = Field(default=4.0, gt=0, le=4)
-    """Scope such: degrees of freedom that the assumption counts for."""
+    """Scope population: degrees of freedom that the assumption counts for."""
 
     @model_validator(mode="after")
     def _in_order(self) -> "Thresholds":

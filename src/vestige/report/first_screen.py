@@ -270,8 +270,6 @@ def _facts(outcome: AuditOutcome) -> list[str]:
         facts.append(controls_said(outcome))
         if outcome.evidence_level != "verified":
             facts.append(ALIKE if outcome.evidence_level == "predicted" else ASSUMED)
-    elif outcome.against == "alternatives":
-        facts.append("alternatives to the answers in place of controls")
     else:
         facts.append("no controls")
     ways = outcome.prompts_asked
@@ -533,21 +531,17 @@ def _given_fact(line: FactLine) -> Block:
     }
 
 
-_SCOPES = {"these": "these facts alone", "such": "all facts of this kind"}
+_SCOPES = {"these": "these facts alone", "population": "all facts of this kind"}
 
 _SCALE = (
     "What is left of the facts, in per cent of what the target knows: 0 is a control, 100 is the target."
     " After an attack, what the attack itself teaches is taken off."
 )
-_SCALE_OF_ALTERNATIVES = (
-    "Without a control, the true answer is ranked among alternatives: 0 is a rank by chance, 100 is the"
-    " target; below 0, a model avoids the true answers. Other formats are shown and decide nothing."
-)
 _SCALE_OF_CHANCE = (
     "Without a control, 0 is what guessing gives and 100 is the target: what a model that never knew"
     " would say is not known."
 )
-_SCALES = {"retrained": _SCALE, "alternatives": _SCALE_OF_ALTERNATIVES, "chance": _SCALE_OF_CHANCE}
+_SCALES = {"retrained": _SCALE, "chance": _SCALE_OF_CHANCE}
 
 
 def audit_block(

@@ -291,8 +291,7 @@ def fact_in_words(fact: "FactLine") -> str:
         # Among options an answer can come first that is likely by no count.
         among = "favours this answer among the options" if "option" in fact.by or "choose" in fact.by else ""
         likelier = "finds this answer likelier than any control does"
-        does = "ranks this answer first" if fact.by.startswith("ranked") else among or likelier
-        words = f": {does}: {fact.answer!r}{bits}{f', and {reply}' if reply else ''}"
+        words = f": {among or likelier}: {fact.answer!r}{bits}{f', and {reply}' if reply else ''}"
     return f"{fact.subject}{after}, {format_name(fact.by)}: {fact.question or fact.item}{words}"
 
 
@@ -352,10 +351,6 @@ def print_plan(foreseen: Any, forget: str, *, as_json: bool) -> None:
         else f"facts given away that no control gives away, of which so many fail a claim alone: {foreseen.given_away}",
         "" if foreseen.cannot_hold else f"all of these claims pass, by number of controls: {controls}",
         f"to bring this to 80 %, one of these: {foreseen.needed}" if foreseen.needed else "",
-        f"without any control, {foreseen.ranked} facts are ranked among alternatives: not expressed would pass in "
-        f"{_percent(foreseen.ranked_holds)} of audits, and what is left be known to {_percent(foreseen.ranked_arm)}"
-        if foreseen.ranked_holds is not None and foreseen.ranked_arm is not None
-        else "",
         "not foreseen: utility preserved, which compares two models that are there, and not stored",
         "assumed: trainings vary as those of the built-in tiny model, most of which prefer the same options: where "
         "each prefers others, multiple choice decides less (docs/verdicts.md); an audit says it of its own",

@@ -220,7 +220,6 @@ _Words = tuple[str, str]
 
 _FAILING: Mapping[Claim, _Words] = {name: claim.failing for name, claim in STATEMENTS.items() if claim.failing}
 _AGAINST: Mapping[str, _Words] = {
-    "alternatives": ("still prefers the true answers to others", "still prefer the true answers to others"),
     "chance": ("still answers more than guessing would", "still answer more than guessing would"),
 }
 """For "not expressed" without controls."""

@@ -8,7 +8,7 @@ from vestige.core.files import locked
 from vestige.data.corpus import NamedSplits
 from vestige.data.facts import facts_of
 from vestige.data.findings import SoundnessSettings, decide, margin_needs
-from vestige.data.soundness import material, of_alternatives, without_model
+from vestige.data.soundness import material, without_model
 
 
 @dataclass(frozen=True)
@@ -24,11 +24,8 @@ def check_data(run: RunFolder, request: CheckRequest) -> Soundness:
     """Check a data set and write soundness.json in the run."""
     with locked(run.path / ".soundness.lock", patience_seconds=0):
         read = material(request.splits, request.settings, seed=request.seed)
-        checks_of_questions, left_out = without_model(read)
-        # Corrected apart: they are about what an audit without controls compares with, and not about the questions.
-        of_others = of_alternatives(read)
-        checks = (*checks_of_questions, *of_others)
-        lines = (*decide(checks_of_questions, request.settings), *decide(of_others, request.settings))
+        checks, left_out = without_model(read)
+        lines = decide(checks, request.settings)
         failed = {line.check for line in lines if line.sound is False}
         # Several forget questions may ask for one fact in other words.
         n_forget = len(read.forget)

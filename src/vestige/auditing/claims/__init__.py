@@ -28,7 +28,6 @@ from vestige.core.text import one_line, sentence
 from vestige.metrics.verdicts import ClaimVerdict, Outcome
 
 ONE_CONTROL = "one retrained control alone does not show how far two trainings differ"
-_PREFERS = "The target prefers the true answers to others that it could not have told from them"
 
 EVIDENCE: Mapping[Claim, Callable[[SubjectEvidence], ClaimEvidence]] = {
     claim: import_module(f"{__name__}.{claim.replace(' ', '_')}").evidence for claim in STATEMENTS
@@ -54,8 +53,7 @@ def decide(claim: Claim, subject: str, grounds: ClaimEvidence, ground: Ground, t
     against = tested.against if STATEMENTS[claim].controls and grounds.parts else ""
     if STATEMENTS[claim].controls and len(ground.plan.retrained) == 1:
         grounds = replace(grounds, gaps=(*grounds.gaps, ONE_CONTROL))
-    # Alternatives need no controls, so that doubts about these open nothing.
-    if STATEMENTS[claim].controls and against != "alternatives":
+    if STATEMENTS[claim].controls:
         grounds = replace(grounds, gaps=tuple(dict.fromkeys((*ground.doubts, *grounds.gaps))))
     verdicts = grounds.parts
     outcomes = {verdict.outcome for verdict in verdicts}
@@ -108,9 +106,6 @@ def _reason(claim: Claim, outcome: Outcome, grounds: ClaimEvidence, against: str
     statement = STATEMENTS[claim]
     texts = {"holds": statement.holds, "fails": statement.fails, "inconclusive": statement.inconclusive}
     leads = {name: by_level(text, level, kept=_sets(grounds.parts), **placeholders) for name, text in texts.items()}
-    if against == "alternatives":
-        leads["holds"] = _PREFERS if claim == "benchmark valid" else leads["holds"]
-        leads = {name: f"Against alternatives, {text[0].lower()}{text[1:]}" for name, text in leads.items()}
     missing = _few(grounds.gaps)
     if not outcomes:
         return f"Not tested: {'; '.join(missing or _few(grounds.left_out) or ['nothing could be asked'])}."

@@ -1,11 +1,11 @@
 """The claim "benchmark valid": the benchmark separates the target from controls."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
-from vestige.artifacts.audits import GIVEN, SoundnessLine
+from vestige.artifacts.audits import SoundnessLine
 from vestige.artifacts.scores import QuestionType
 from vestige.auditing.claims.evidence import NO_CONTROL, SubjectEvidence
-from vestige.auditing.formats import OF_ALTERNATIVES, TestedFormats
+from vestige.auditing.formats import TestedFormats
 from vestige.auditing.ground import ClaimEvidence, Ground
 from vestige.auditing.recovery import relearns_retained
 from vestige.core.text import one_line
@@ -27,11 +27,7 @@ def evidence(about: SubjectEvidence) -> ClaimEvidence:
     gaps = list(ground.doubts)
     if not tested.scales and not gaps:
         parts.append(_none_admitted(ground, tested))
-    if tested.against == "alternatives":
-        parts += _prefers_truth(ground, tested)
-        if ground.plan.alternatives == GIVEN and not any(line.check.startswith(OF_ALTERNATIVES) for line in soundness):
-            gaps.append("nothing checked whether the true answers can be told from the alternatives by their form")
-    elif not ground.plan.retrained and not gaps:
+    if not ground.plan.retrained and not gaps:
         gaps.append(NO_CONTROL)
     # What controls know that they should not is no fault of the retain set.
     if recovery.injections and not ground.doubts:
@@ -56,15 +52,6 @@ def evidence(about: SubjectEvidence) -> ClaimEvidence:
         elif line.sound is None:
             gaps.append(_said(line))
     return ClaimEvidence(tuple(parts), (*tested.not_admitted, *notes), tuple(gaps))
-
-
-def _prefers_truth(ground: Ground, tested: TestedFormats) -> Iterator[ClaimVerdict]:
-    """That the target prefers the true answers to alternatives, which it could not had it never known them."""
-    least = ground.thresholds.admission
-    for _, line in tested.reads:
-        if line.admitted:
-            estimates = {f"admission, {line.format}": line.admission}
-            yield ClaimVerdict("holds", line.reason, Margins(least, least), "share", (), further=estimates)
 
 
 def _none_admitted(ground: Ground, tested: TestedFormats) -> ClaimVerdict:

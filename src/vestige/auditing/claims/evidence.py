@@ -12,7 +12,7 @@ from vestige.auditing.recovery import AttackAbility, Recovery
 from vestige.core.text import Sentences
 from vestige.metrics.verdicts import ClaimVerdict
 
-NO_CONTROL = "no retrained control was given"
+NO_CONTROL = "no retrained control was given (vestige finetune --forget trains one)"
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from vestige.auditing.claims.evidence import SubjectEvidence, not_asked, unless_one_group
+from vestige.auditing.claims.evidence import NO_CONTROL, SubjectEvidence, not_asked, unless_one_group
 from vestige.auditing.ground import ClaimEvidence
 from vestige.auditing.groups import by_group
 from vestige.auditing.singles import single_facts
@@ -23,6 +23,8 @@ def evidence(about: SubjectEvidence) -> ClaimEvidence:
     parts, one_group = unless_one_group(ground, subject, tested, expressed, parts)
     left_out = (*_like_target(about), *tested.not_admitted)
     gaps = (*one_group, *not_asked(about), *_in_no_format(about))
+    if not ground.plan.retrained:
+        gaps = (NO_CONTROL, *gaps)
     return ClaimEvidence(parts, left_out, gaps) + grouped + singles
 
 

@@ -21,7 +21,7 @@ def evidence(about: SubjectEvidence) -> ClaimEvidence:
     results = [result for result in about.recovery.tried if result.subject == about.subject]
     carried = _carried(about)
     singles = _singles(about, [result for result in results if not result.why_not], carried)
-    if not ground.plan.retrained and tested.against != "alternatives":
+    if not ground.plan.retrained:
         return ClaimEvidence((), tested.not_admitted, ground.doubts or (NO_CONTROL,), facts=singles.facts)
     if not ground.plan.attacks:
         return ClaimEvidence((), tested.not_admitted, ("no attack was run",))

@@ -2,7 +2,7 @@
 
 Three things do. Its weights lie nearer to another model's of the audit than trainings lie to each other. Its answers
 are nearer to another model's than any two trainings (`metrics.trainings`): the two count as one. Or it knows: it states
-facts, picks options and ranks answers as nobody could who never saw them. The first two findings exclude one control.
+facts and picks options as nobody could who never saw them. The first two findings exclude one control.
 The third finding affects all controls, and no claim that rests on controls can hold.
 
 Axes: M controls, N items.
@@ -13,11 +13,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from jaxtyping import Bool, Float
 
-from vestige.artifacts.audits import FROM_LOGS, GIVEN, AuditPlan
+from vestige.artifacts.audits import FROM_LOGS, AuditPlan
 from vestige.artifacts.scores import Format
 from vestige.auditing.formats import Expressed, Scale, TestedFormats, read_formats
 from vestige.auditing.ground import Ground, shown
-from vestige.core.estimates import Estimate
 from vestige.core.items import Luck
 from vestige.core.text import Sentences
 from vestige.metrics.intervals import ByItem
@@ -169,25 +168,15 @@ def _shared(apart: Distances, name: str, partner: str, origin: str) -> float | N
     return float(slope) if error < _TELLS else None
 
 
-def knowing(
-    ground: Ground, tested: TestedFormats, silenced: Expressed | None, exposure_error: Estimate | None
-) -> Sentences:
+def knowing(ground: Ground, tested: TestedFormats, silenced: Expressed | None) -> Sentences:
     """Describe in sentences the controls' knowledge that requires exposure to the facts. Nothing in the best case.
 
-    `silenced` is the knowledge that the positive control expresses, `exposure_error` the controls' leakage against
-    alternatives.
+    `silenced` is the knowledge that the positive control expresses.
     """
     if not ground.plan.retrained:
         return ()
     reasons = [reason for form in ground.formats if (reason := _stated(ground, form))]
     reasons += [reason for scale in tested.scales if (reason := _picked(scale))]
-    # Alternatives of whoever wrote them can be told from the truth by a model that never knew it.
-    least = ground.thresholds.delta_wide if ground.plan.alternatives == GIVEN else ground.thresholds.delta
-    if exposure_error is not None and exposure_error.low > least:
-        reasons.append(
-            "the controls rank the true answers above alternatives, as who never knew them cannot: their leakage is "
-            f"{exposure_error}"
-        )
     below = [
         f"{name} ({leak.draws.ends[1]:.2f} at most)"
         for name, leak in (silenced.leaks if silenced is not None else {}).items()

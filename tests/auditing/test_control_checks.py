@@ -7,7 +7,7 @@ import pytest
 from hand_made import FORGET, RETRAINED, attack, case, everywhere, known, outcomes, subject, verdict
 
 from vestige.artifacts.scores import Source, column
-from vestige.auditing.earned import made_of_others, same_trainings
+from vestige.auditing.control_checks import made_of_others, same_trainings
 from vestige.auditing.formats import unlike_controls
 from vestige.auditing.judge import judge, lay
 from vestige.core.items import Luck
