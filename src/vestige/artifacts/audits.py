@@ -7,6 +7,7 @@ answer, and totals if a name contains `_bits`.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
 
@@ -14,7 +15,7 @@ from vestige.artifacts.layout import AuditFolder
 from vestige.artifacts.records import SHUFFLED, KeptPrompt
 from vestige.artifacts.scores import QuestionType, Source
 from vestige.core.errors import InputError
-from vestige.core.estimates import Estimate, from_json, to_json
+from vestige.core.estimates import Estimate, to_json
 from vestige.core.ids import content_id
 from vestige.core.items import Luck, Scope
 from vestige.core.store import load, read_sealed, save, typed, write_sealed
@@ -739,6 +740,31 @@ class AuditOutcome:
         """Count the different prompts among the formats that can show knowledge: readings of one text count once."""
         return len({line.prompt or line.format for line in self.formats if line.admitted})
 
+    @cached_property
+    def audited(self) -> Names:
+        """The unlearned models, and those that could not be evaluated and have verdicts that say so."""
+        return tuple(dict.fromkeys([*self.unlearned, *(verdict.subject for verdict in self.verdicts)]))
+
+    @cached_property
+    def compared(self) -> tuple[str, dict[str, Estimate]]:
+        """Return the one format in which models are compared, and each model's remaining knowledge in it.
+
+        Among the formats with scores of all models, it has the largest lower bounds on average. If each model had its
+        own most revealing format, the table would rank formats instead of models.
+        """
+        leaks: dict[str, dict[str, Estimate]] = {}
+        for cell in self.matrix:
+            if cell.leakage is not None:
+                leaks.setdefault(cell.format, {})[cell.subject] = cell.leakage
+        shown = {subject for of_format in leaks.values() for subject in of_format}
+        judged = [subject for subject in self.unlearned if subject in shown]
+        bounds = {}
+        for name, of_format in leaks.items():
+            if of_format.keys() >= set(judged):
+                bounds[name] = sum(of_format[subject].low for subject in judged)
+        best = max(bounds, key=bounds.__getitem__, default="")
+        return best, leaks.get(best, {})
+
     @property
     def against(self) -> str:
         """Return the reference of the verdicts: retrained models, otherwise chance."""
@@ -810,7 +836,7 @@ def write_judgements(folder: AuditFolder, judgements: Sequence[DatedJudgement]) 
 
 
 def _read(path: Path, kind: type[T]) -> T:
-    return typed(path, kind, from_json(read_sealed(path)), remedy="Run the audit again")
+    return typed(path, kind, read_sealed(path), remedy="Run the audit again")
 
 
 @dataclass(frozen=True)

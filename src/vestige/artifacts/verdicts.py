@@ -123,7 +123,7 @@ def logs_said(outcome: AuditOutcome) -> tuple[str, str]:
     if not tested:
         return "No model could be judged.", ""
     passed = [name for name, lines in tested.items() if all(line.outcome == "holds" for line in lines)]
-    left = compared(outcome)[1]
+    left = outcome.compared[1]
 
     def rank(name: str) -> tuple[int, float]:
         not_held = sum(line.outcome != "holds" for line in tested[name])
@@ -153,25 +153,6 @@ def tested_said(outcome: AuditOutcome) -> str:
     least = min((v.n_tested for v in lines), default=outcome.n_judged)
     facts = "fact" if outcome.n_judged == 1 else "facts"
     return f"{least:,} of {outcome.n_judged:,} {facts}" if least < outcome.n_judged else f"{least:,} {facts}"
-
-
-def compared(outcome: AuditOutcome) -> tuple[str, dict[str, Estimate]]:
-    """Return the one format in which models are compared, and each model's remaining knowledge in it.
-
-    Among the formats with scores of all models, it has the largest lower bounds on average. If each model had its own
-    most revealing format, the table would rank formats instead of models.
-    """
-    leaks: dict[str, dict[str, Estimate]] = {}
-    for cell in outcome.matrix:
-        if cell.leakage is not None:
-            leaks.setdefault(cell.format, {})[cell.subject] = cell.leakage
-    judged = {subject for of_format in leaks.values() for subject in of_format if subject in outcome.unlearned}
-    bounds = {}
-    for name, of_format in leaks.items():
-        if of_format.keys() >= judged:
-            bounds[name] = sum(of_format[subject].low for subject in judged)
-    name = max(bounds, key=bounds.__getitem__, default="")
-    return name, leaks.get(name, {})
 
 
 def percentage(x: float) -> str:

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from vestige.artifacts.audits import FROM_LOGS, AuditPlan
-from vestige.artifacts.scores import Format
+from vestige.artifacts.scores import Format, column
 from vestige.auditing.formats import Expressed, Scale, TestedFormats, read_formats
 from vestige.auditing.ground import Ground, shown
 from vestige.core.items import Luck
@@ -87,8 +87,7 @@ def _rows(ground: Ground, names: Sequence[str], key: str, items: Sequence[str]) 
     """Return the models' scores. NaN where a question is missing."""
     rows = {}
     for name in names:
-        table = ground.scores.table(name, key)
-        row = np.array([table.get(item, np.nan) for item in items])
+        row = column(ground.scores.table(name, key)).of(items)
         if not np.isnan(row).all():
             rows[name] = row
     return rows

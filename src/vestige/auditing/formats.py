@@ -8,7 +8,7 @@ Subjects by formats: how much of the forget set each still expresses, the worst 
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import combinations
 from typing import NamedTuple
@@ -21,7 +21,7 @@ from vestige.artifacts.scores import Format, Source, Sourced
 from vestige.auditing.ground import SHARE, Ground, groups_of
 from vestige.core.estimates import Estimate
 from vestige.core.text import Items, Names, Sentences, listed
-from vestige.metrics.contrasts import Draws, Sample, simultaneous, worst_case
+from vestige.metrics.contrasts import Draws, Interval, Sample, simultaneous, worst_case
 from vestige.metrics.gains import Controls, Unit, admission, differences, excess, leakage
 from vestige.metrics.intervals import LABORATORY, ByControl, ByItem, SeedPrior, interval_over_seeds, shared, spread
 from vestige.metrics.planning import more_than_guesses
@@ -506,33 +506,111 @@ class Expressed(NamedTuple):
         return [evidence for evidence in self.evidence.values() if evidence.unit == "bits"]
 
 
-class Matrix(NamedTuple):
-    """The lines of the matrix, and by subject the draws behind them. `never` judges each control by the others."""
+@dataclass
+class Matrix:
+    """The lines on all subjects in all formats, and the knowledge of one subject at a time.
 
-    cells: tuple[MatrixCell, ...]
-    worst: tuple[WorstLine, ...]
-    never: tuple[WorstLine, ...]
-    reversals: tuple[ReversalLine, ...]
-    expressed: dict[str, Expressed]
-    untested: Sentences = ()
+    The draws of a subject take a megabyte, so that those of all subjects are kept only where their orders are compared.
+    """
+
+    ground: Ground
+    tested: TestedFormats
+    _cells: dict[str, list[MatrixCell]] = field(default_factory=dict)
+    _worst: dict[str, WorstLine] = field(default_factory=dict)
+    _kept: dict[str, Expressed] = field(default_factory=dict)
+
+    @cached_property
+    def _levels(self) -> dict[tuple[str, str], Estimate]:
+        """Return the mean score by format and subject. Many subjects share one set of draws."""
+        ground, levels = self.ground, {}
+        for scale, line in self.tested.reads:
+            subjects = [name for name in ground.plan.audited if ground.has(name, scale.key)]
+            for start in range(0, len(subjects), _AT_ONCE):
+                portion = subjects[start : start + _AT_ONCE]
+                rows = np.stack([scale.scores(name) for name in portion])
+                of_rows = ground.levels(rows, scale.controls.sample, line.metric)
+                levels |= {(scale.name, name): level for name, level in zip(portion, of_rows, strict=True)}
+        return levels
+
+    @cached_property
+    def _orders_tested(self) -> bool:
+        """Whether the orders of methods are compared. Without a limit the cost would grow with the square of them."""
+        n_scales = len(self.tested.scales)
+        n_pairs = math.comb(len(self._methods), 2) * n_scales * (n_scales - 1)
+        return least_p(n_pairs, self.ground.resamples) <= TAIL
+
+    @property
+    def _methods(self) -> list[str]:
+        """The subjects without the positive control, which is not compared with them."""
+        return [name for name in self.ground.plan.audited if name != self.ground.plan.suppressed]
+
+    def read(self, subject: str) -> Expressed:
+        """Return one subject's knowledge in the admitted formats, and note its lines."""
+        expressed = expressed_in(self.ground, self.tested, subject)
+        if self._orders_tested:
+            self._kept[subject] = expressed
+        draws = _draws(expressed)
+        bands: dict[str, Interval] = {}
+        if draws:
+            metric = self.tested.scales[0].unit
+            self._worst[subject] = worst_line(subject, metric, draws)
+            bands = dict(zip(draws, simultaneous(list(draws.values())), strict=True))
+        cells = []
+        for scale, _ in self.tested.reads:
+            level = self._levels.get((scale.name, subject))
+            if level is None:
+                continue
+            leaked = band = None
+            if scale.name in draws:
+                leaked = draws[scale.name].estimate(scale.unit, scale.unit)
+                band = draws[scale.name].estimate(scale.unit, scale.unit, bands[scale.name])
+            below = _is_below(self.ground, expressed, scale)
+            cells.append(MatrixCell(subject, scale.name, level, leaked, band, below))
+        self._cells[subject] = cells
+        return expressed
+
+    @property
+    def cells(self) -> tuple[MatrixCell, ...]:
+        """The cells of the subjects that were read, a subject after the other."""
+        return tuple(cell for name in self.ground.plan.audited for cell in self._cells.get(name, ()))
+
+    @property
+    def worst(self) -> tuple[WorstLine, ...]:
+        """The greatest leakage of each subject that was read."""
+        return tuple(self._worst[name] for name in self.ground.plan.audited if name in self._worst)
+
+    @property
+    def never(self) -> tuple[WorstLine, ...]:
+        """Each control judged by the others."""
+        return _never(self.ground, self.tested)
+
+    @property
+    def reversals(self) -> tuple[ReversalLine, ...]:
+        """The pairs of methods that two formats rank in other orders."""
+        if not self._orders_tested:
+            return ()
+        return _reversals(self.ground, self.tested.scales, {name: self._kept[name] for name in self._methods})
+
+    @property
+    def untested(self) -> Sentences:
+        """Whether orders were not compared, in a sentence."""
+        if self._orders_tested:
+            return ()
+        n = len(self._methods)
+        return (f"Whether scores rank the {n} models in other orders was not tested: the pairs are too many.",)
 
 
-def build_matrix(ground: Ground, tested: TestedFormats) -> Matrix:
-    """All subjects in all formats. The positive control is not compared with the methods."""
-    expressed = {subject: expressed_in(ground, tested, subject) for subject in ground.plan.audited}
-    metric = tested.scales[0].unit if tested.scales else ""
-    worst = tuple(worst_line(subject, metric, _draws(e)) for subject, e in expressed.items() if e.leaks)
-    methods = {subject: e for subject, e in expressed.items() if subject != ground.plan.suppressed}
-    cells = tuple(_cells(ground, tested, expressed))
-    never = _never(ground, tested)
-    # Without this limit the cost would grow with the square of the number of models.
-    n_pairs = math.comb(len(methods), 2) * len(tested.scales) * (len(tested.scales) - 1)
-    if least_p(n_pairs, ground.resamples) > TAIL:
-        untested = (
-            f"Whether scores rank the {len(methods)} models in other orders was not tested: the pairs are too many."
-        )
-        return Matrix(cells, worst, never, (), expressed, (untested,))
-    return Matrix(cells, worst, never, _reversals(ground, tested.scales, methods), expressed)
+_AT_ONCE = 256
+"""Subjects whose levels are drawn together, for 20 MB of draws."""
+
+
+def _is_below(ground: Ground, expressed: Expressed, scale: Scale) -> bool:
+    """Whether a subject knows clearly less than its controls, in shares, and for forced answers in bits as well."""
+    shares = expressed.excess.get(scale.name)
+    if shares is not None and over_forgotten(shares, ground.thresholds.delta):
+        return True
+    limit = ground.thresholds.delta_bits
+    return scale.form.forced and any(over_forgotten(bits.draws, limit) for bits in expressed.bits)
 
 
 def _draws(expressed: Expressed) -> dict[str, Draws]:
@@ -583,36 +661,6 @@ def expressed_in(ground: Ground, tested: TestedFormats, subject: str) -> Express
         if ground.scores.common([subject], scale.key, scale.items) == scale.items
     }
     return Expressed(evidence, beyond, tuple(not_asked), picks)
-
-
-def _cells(ground: Ground, tested: TestedFormats, expressed: Mapping[str, Expressed]) -> list[MatrixCell]:
-    """Return each subject's mean score in every format, and its leakage in admitted formats."""
-    cells: dict[str, list[MatrixCell]] = {subject: [] for subject in expressed}
-    bands = {
-        subject: dict(zip(e.leaks, simultaneous(list(_draws(e).values())), strict=True))
-        for subject, e in expressed.items()
-        if e.leaks
-    }
-    for scale, line in tested.reads:
-        subjects = [name for name in expressed if ground.has(name, scale.key)]
-        if not subjects:
-            continue
-        rows = np.stack([scale.scores(name) for name in subjects])
-        levels = ground.levels(rows, scale.controls.sample, line.metric)
-        for subject, level in zip(subjects, levels, strict=True):
-            leaked = band = None
-            if scale.name in expressed[subject].leaks:
-                draws = expressed[subject].leaks[scale.name].draws
-                leaked = draws.estimate(scale.unit, scale.unit)
-                band = draws.estimate(scale.unit, scale.unit, bands[subject][scale.name])
-            shares = expressed[subject].excess.get(scale.name)
-            # Over-forgetting, in shares, and for forced answers in bits as well.
-            below = shares is not None and over_forgotten(shares, ground.thresholds.delta)
-            if scale.form.forced:
-                limit = ground.thresholds.delta_bits
-                below = below or any(over_forgotten(bits.draws, limit) for bits in expressed[subject].bits)
-            cells[subject].append(MatrixCell(subject, scale.name, level, leaked, band, below))
-    return [cell for of_subject in cells.values() for cell in of_subject]
 
 
 def _reversals(ground: Ground, scales: Sequence[Scale], expressed: dict[str, Expressed]) -> tuple[ReversalLine, ...]:

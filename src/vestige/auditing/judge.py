@@ -19,12 +19,12 @@ from vestige.artifacts.scores import Source
 from vestige.auditing.claims import verdicts
 from vestige.auditing.claims.evidence import SubjectEvidence
 from vestige.auditing.control_checks import knowing, made_of_others, same_trainings, seen
-from vestige.auditing.formats import TestedFormats, build_matrix, read_formats, read_stored, unlike_controls
+from vestige.auditing.formats import Matrix, TestedFormats, read_formats, read_stored, unlike_controls
 from vestige.auditing.ground import Case, Ground, by_fact, judged_items, shown
 from vestige.auditing.groups import parts_of
 from vestige.auditing.measures import (
+    KeptKnowledge,
     read_budget,
-    read_kept,
     read_measures,
     weak_controls,
 )
@@ -76,14 +76,15 @@ def _judged(case: Case, checked: Ground, left_out: Sentences, resamples: int) ->
     # The margins that were asked for are printed beside those that the answers made wider.
     ground, asked = _with_margins(_without_collapsed(ground)), ground.thresholds
     tested = read_formats(ground)
-    matrix = build_matrix(ground, tested)
+    matrix = Matrix(ground, tested)
     recovery = try_attacks(ground, tested)
     membership = read_membership(ground)
-    losses_read = read_kept(ground)
+    kept_knowledge = KeptKnowledge(ground)
     plan = ground.plan
-    ability = read_ability(ground, recovery, matrix.expressed.get(plan.suppressed))
+    suppressed = matrix.read(plan.suppressed) if plan.suppressed else None
+    ability = read_ability(ground, recovery, suppressed)
     # Doubts come of what was read, and so after it: blocks and verdicts heed them, levels do not change.
-    knowledge = knowing(ground, tested, matrix.expressed.get(plan.suppressed))
+    knowledge = knowing(ground, tested, suppressed)
     ground = replace(ground, doubts=(*ground.doubts, *knowledge))
     stored = read_stored(ground)
     facts_stored, not_counted = facts_stored_in(ground, tested, ability)
@@ -98,14 +99,14 @@ def _judged(case: Case, checked: Ground, left_out: Sentences, resamples: int) ->
             ground=ground.about(subject),
             tested=tested,
             groups=of_groups,
-            expressed=matrix.expressed[subject],
+            expressed=matrix.read(subject),
             stored=stored,
             stored_groups=of_stored_groups,
             recovery=recovery,
             ability=ability,
             budget=budget,
             membership=membership,
-            losses=losses_read.losses[subject],
+            losses=kept_knowledge.losses(subject),
         )
         lines += verdicts(about)
         # What the positive control gives away is no leak.
@@ -131,7 +132,7 @@ def _judged(case: Case, checked: Ground, left_out: Sentences, resamples: int) ->
         *matrix.untested,
         *recovery.untested,
         *membership.untested,
-        *losses_read.untested,
+        *kept_knowledge.untested,
     )
     return AuditOutcome(
         forget=plan.forget,
@@ -162,7 +163,7 @@ def _judged(case: Case, checked: Ground, left_out: Sentences, resamples: int) ->
         budget=budget,
         membership=membership.lines,
         measures=read_measures(ground, tested, membership.lines),
-        kept=losses_read.lines,
+        kept=tuple(kept_knowledge.lines),
         soundness=plan.soundness,
         untested=tuple(dict.fromkeys(untested)),
         rules=VERSION,

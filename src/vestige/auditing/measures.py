@@ -17,8 +17,7 @@ others are unknown (arms times sqrt(1 - share asked), the correction for a finit
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
-from typing import NamedTuple
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -45,22 +44,49 @@ from vestige.metrics.verdicts import Evidence, stays_below
 SPLITS = ("retain", "independent", "factual")
 
 
-class KeptKnowledge(NamedTuple):
-    """The lines, and what they say of each unlearned subject."""
+@dataclass
+class KeptKnowledge:
+    """Target less subject in every split that there is. `lines` are those of the subjects that were read."""
 
-    lines: tuple[KeptLine, ...]
-    losses: dict[str, ClaimEvidence]
-    untested: Sentences
+    ground: Ground
+    lines: list[KeptLine] = field(default_factory=list)
 
+    @property
+    def untested(self) -> Sentences:
+        """The splits without items, in a sentence."""
+        absent = [split for split in SPLITS if not self.ground.plan.splits.get(split)]
+        return (f"The data hold no items of these splits: {', '.join(absent)}.",) if absent else ()
 
-def read_kept(ground: Ground) -> KeptKnowledge:
-    """Target less subject in every split that there is."""
-    there = [split for split in SPLITS if ground.plan.splits.get(split)]
-    lines: list[KeptLine] = []
-    losses = {subject: _losses(ground, subject, there, lines) for subject in ground.plan.audited}
-    absent = [split for split in SPLITS if split not in there]
-    untested = (f"The data hold no items of these splits: {', '.join(absent)}.",) if absent else ()
-    return KeptKnowledge(tuple(lines), losses, untested)
+    def losses(self, subject: str) -> ClaimEvidence:
+        """Return the losses of one subject. Their draws take too much memory to be kept of all."""
+        ground = self.ground
+        plan, least = ground.plan, ground.thresholds.admission
+        harms, left_out, missing = [], [], []
+        keys = [(form.name, form.key) for form in ground.formats if form.kept]
+        for split in SPLITS:
+            if not plan.splits.get(split):
+                continue
+            keys_asked = [
+                form_key for form_key in keys if ground.scores.common([plan.target], form_key[1], plan.splits[split])
+            ]
+            if not keys_asked:
+                missing.append(f"{split}: not asked of the target")
+            for form, key in keys_asked:
+                name = f"{split}, {form}"
+                items = ground.scores.common([plan.target, subject], key, plan.splits[split])
+                if not items:
+                    missing.append(f"{name}: not asked of target and subject")
+                    continue
+                target, scores = ground.scores.rows([plan.target, subject], key, items)
+                if float(target.mean()) <= least:
+                    knows = f"the target scores {target.mean():.2f} itself, not above {least:g}"
+                    left_out.append(f"{name}: {knows}: there is nothing to keep")
+                    continue
+                draws = _loss(ground, name, items, Quantity(target, scores[None], (-1.0, 1.0)))
+                draws = _with_training(ground, key, items, draws)
+                harms.append(Evidence(name, draws, "harm", "share"))
+                self.lines.append(KeptLine(subject, split, form, draws.estimate("harm", "share")))
+        return ClaimEvidence(ground.verdicts(stays_below, harms), tuple(left_out), tuple(missing))
 
 
 def weak_controls(ground: Ground) -> Sentences:
@@ -89,34 +115,6 @@ def weak_controls(ground: Ground) -> Sentences:
         "was taught to keep, so a difference from them is no sign of the forgotten facts alone, and verdicts that rest "
         "on them may be wrong. Train controls as the target was trained.",
     )
-
-
-def _losses(ground: Ground, subject: str, splits: list[str], lines: list[KeptLine]) -> ClaimEvidence:
-    plan, least = ground.plan, ground.thresholds.admission
-    harms, left_out, missing = [], [], []
-    keys = [(form.name, form.key) for form in ground.formats if form.kept]
-    for split in splits:
-        keys_asked = [
-            form_key for form_key in keys if ground.scores.common([plan.target], form_key[1], plan.splits[split])
-        ]
-        if not keys_asked:
-            missing.append(f"{split}: not asked of the target")
-        for form, key in keys_asked:
-            name = f"{split}, {form}"
-            items = ground.scores.common([plan.target, subject], key, plan.splits[split])
-            if not items:
-                missing.append(f"{name}: not asked of target and subject")
-                continue
-            target, scores = ground.scores.rows([plan.target, subject], key, items)
-            if float(target.mean()) <= least:
-                knows = f"the target scores {target.mean():.2f} itself, not above {least:g}"
-                left_out.append(f"{name}: {knows}: there is nothing to keep")
-                continue
-            draws = _loss(ground, name, items, Quantity(target, scores[None], (-1.0, 1.0)))
-            draws = _with_training(ground, key, items, draws)
-            harms.append(Evidence(name, draws, "harm", "share"))
-            lines.append(KeptLine(subject, split, form, draws.estimate("harm", "share")))
-    return ClaimEvidence(ground.verdicts(stays_below, harms), tuple(left_out), tuple(missing))
 
 
 def _loss(ground: Ground, name: str, items: Items, quantity: Quantity) -> Draws:

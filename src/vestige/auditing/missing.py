@@ -146,9 +146,10 @@ def _fill_kept(filling: _Filling, key: str, items: Sequence[str]) -> None:
     plan, values = filling.plan, filling.values
     sources = [Source(name) for name in (plan.target, *plan.audited)]
     having = {source: values[source].get(key, {}) for source in sources if source in values}
-    asked_of_any = set().union(*having.values())
+    asked_of_any = set[str]().union(*(table.keys() for table in having.values()))
     reference = [item for item in items if item in asked_of_any]
-    filling.missing.asked_to_keep |= set(reference)
+    all_asked = set(reference)
+    filling.missing.asked_to_keep |= all_asked
     of_target = having.get(Source(plan.target), {})
     there = [of_target[item] for item in reference if item in of_target]
     if not there:
@@ -156,9 +157,9 @@ def _fill_kept(filling: _Filling, key: str, items: Sequence[str]) -> None:
     typical = float(np.mean(there))
     for source, table in having.items():
         # Another measurement of the same split is filled by itself.
-        if source.subject == plan.target or not any(item in table for item in reference):
+        if source.subject == plan.target or all_asked.isdisjoint(table.keys()):
             continue
-        lacks = {item for item in reference if item not in table or item not in of_target}
+        lacks = all_asked - (table.keys() & of_target.keys())
         filling.missing.kept[source.subject] |= lacks
         lost = {item: 0.0 if filling.known else of_target.get(item, typical) for item in lacks}
         filling.put(source, key, {item: score for item, score in lost.items() if filling.known or item in of_target})

@@ -322,7 +322,6 @@ def _print_short(run: "RunFolder", outcomes: "Sequence[AuditOutcome]") -> None:
     """A line for each model: whether it still expresses the forget set, and whether it kept the rest."""
     from vestige.artifacts.verdicts import (
         bound_said,
-        compared,
         controls_said,
         outcome_word,
         reversal_said,
@@ -332,7 +331,7 @@ def _print_short(run: "RunFolder", outcomes: "Sequence[AuditOutcome]") -> None:
 
     for outcome in outcomes:
         lines = {(v.subject, v.claim): v for v in outcome.verdicts}
-        form, leaks = compared(outcome)
+        form, leaks = outcome.compared
         rows = []
         for subject in outcome.unlearned:
             forgot, utility = (lines[subject, claim] for claim in _LEAD)

@@ -221,6 +221,8 @@ class Draws:
         return self._around_value(1 - BOUND)
 
     def _around_value(self, tail: float) -> tuple[float, float]:
+        if self._is_exact:
+            return self.value, self.value
         if np.isinf(self.low).any():
             return -math.inf, math.inf
         low, high = self._quantiles(tail)
@@ -234,11 +236,19 @@ class Draws:
     @cached_property
     def middles(self) -> tuple[float, float]:
         """The medians of the low and of the high draws."""
+        if self._is_exact:
+            return self.value, self.value
         low = float(np.median(self.low))
         # Draws of a training are one array, which is looked through once.
         return low, low if self.high is self.low else float(np.median(self.high))
 
+    @property
+    def _is_exact(self) -> bool:
+        return self.low is self.high and self.low.strides == (0,)
+
     def _quantiles(self, tail: float) -> tuple[float, float]:
+        if self._is_exact:
+            return self.value, self.value
         if self.low is self.high:
             low, high = np.quantile(self.low, (tail, 1 - tail))
         else:
@@ -427,7 +437,8 @@ def _over_trainings(
     """
     value, (m, n) = float(scores.differences().mean()) / length, scores.control.shape
     if prior is None:
-        exact = np.full(sample.resamples, value)
+        # One number in the memory, of which every resample is a view.
+        exact = np.broadcast_to(value, sample.resamples)
         return Draws(value, exact, exact, n, "these items, exactly", 0.0, 0.0)
     width = None if scores.bounds is None else (scores.bounds[1] - scores.bounds[0]) / 2
     if width is None and m == n == 1:

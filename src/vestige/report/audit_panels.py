@@ -28,7 +28,6 @@ from vestige.artifacts.audits import (
 from vestige.core.estimates import Estimate
 from vestige.report.words import (
     attack_name,
-    audited,
     format_name,
     interval,
     listed,
@@ -104,7 +103,7 @@ class Colours:
 
     def css(self, subject: str) -> str:
         """Return a subject's colour class."""
-        methods = audited(self.outcome)
+        methods = self.outcome.audited
         if subject in methods and subject not in self.outcome.references:
             # A name that only this audit knows takes a colour behind those of the run.
             # The style sheet has eight colours of methods; the ninth begins again.
@@ -401,7 +400,7 @@ def groups_grid(outcome: AuditOutcome, colours: Colours, parties: Mapping[str, s
     """Return contracts or persons by subjects: each with its strongest evidence, the worst group first."""
     if not outcome.groups:
         return None
-    subjects = [s for s in audited(outcome) if any(g.subject == s for g in outcome.groups)]
+    subjects = [s for s in outcome.audited if any(g.subject == s for g in outcome.groups)]
     cells = {(g.group, g.subject): g for g in outcome.groups}
     worst: dict[str, tuple[bool, float, float]] = {}
     for g in outcome.groups:

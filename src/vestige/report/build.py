@@ -51,7 +51,6 @@ from vestige.report.sealing import Redactor, check_timestamp, redaction_key, wit
 from vestige.report.tables import write_hole_tables, write_tables
 from vestige.report.words import (
     attack_name,
-    audited,
     format_name,
     group_said,
     listed,
@@ -260,7 +259,7 @@ def _audit(folder: RunFolder, contents: Contents, index: int, outcome: AuditOutc
     could = {True: "yes", False: "no: finding nothing with it proves nothing", None: "not known"}
     return {
         "screen": screen,
-        "models": [(subject, digests.get(subject, "")) for subject in audited(outcome)],
+        "models": [(subject, digests.get(subject, "")) for subject in outcome.audited],
         "next_steps": next_steps(outcome).values(),
         "untested": outcome.untested,
         "attacks": [
@@ -320,7 +319,7 @@ def answered(outcome: AuditOutcome, parts: Sequence[Mapping[str, str]]) -> str:
 def _found(outcome: AuditOutcome, claims: Sequence[str]) -> list[tuple[str, str]]:
     """For each claim, which of the models that should have forgotten pass, fail, or are not decided."""
     results = {(v.subject, v.claim): WORDS[v.outcome] for v in outcome.verdicts}
-    methods = audited(outcome)
+    methods = outcome.audited
     lines = []
     for claim in claims:
         words = [

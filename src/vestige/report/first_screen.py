@@ -5,6 +5,7 @@ Only positions on the strip are computed here: every number comes from the outco
 
 import math
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -29,7 +30,6 @@ from vestige.artifacts.verdicts import (
     UNCHANGED,
     UNTESTED,
     WORDS,
-    compared,
     controls_said,
     facts_said,
     is_tested,
@@ -47,7 +47,6 @@ from vestige.report.evidence import forget_label, forget_parts
 from vestige.report.words import (
     WORDS_OF,
     attack_name,
-    audited,
     format_name,
     interval,
     method_in_full,
@@ -107,7 +106,7 @@ def steps_of(outcome: AuditOutcome) -> list[HarderStep]:
         if _HARMLESS.match(gain.attack) and gain.unit != "bits" and gain.evidence and not gain.saturated:
             after.setdefault(f"{gain.attack}, {gain.format}", {})[gain.subject] = gain.after
     # Retrained models know nothing that a form of question could reveal.
-    methods = [s for s in audited(outcome) if s not in outcome.references] or audited(outcome)
+    methods = [s for s in outcome.audited if s not in outcome.references] or outcome.audited
 
     def most_telling(by_form: Mapping[str, Mapping[str, Estimate]]) -> str:
         # A form that was not asked of every model would have the mean of other models.
@@ -154,7 +153,7 @@ def first_screen(
         names of models where the answer is not the same for all.
     """
     colours, steps = Colours(outcome, palette), steps_of(outcome)
-    models = audited(outcome)
+    models = outcome.audited
     # Logs test few claims. A column for each of the others would hold nothing.
     judged = {v.claim for v in outcome.verdicts if is_tested(outcome, v)}
     heads = {claim: small for claim, small in HEADS.items() if claim in judged}
@@ -168,9 +167,13 @@ def first_screen(
         (attack_name(x.attack), per_cent(max(x.brought.value, 0.0)) if x.brought else "", x.able) for x in outcome.able
     ]
 
+    lines: dict[str, dict[Claim, VerdictLine]] = defaultdict(dict)
+    for verdict in (*outcome.verdicts, *outcome.control):
+        lines[verdict.subject][verdict.claim] = verdict
+
     def row(subject: str, note: str, should: Outcome | None = None) -> Block:
         """A model: its role, its remaining facts, its verdicts. `should` is a control's expected outcome."""
-        verdicts = {v.claim: v for v in (*outcome.verdicts, *outcome.control) if v.subject == subject}
+        verdicts = lines[subject]
         marks = list(_marks(outcome, steps, subject))
         stored = ""
         for line in outcome.stored:
@@ -245,12 +248,12 @@ def _folded(sentence: str) -> tuple[str, str]:
 
 def anchor(index: int, outcome: AuditOutcome, v: VerdictLine) -> str:
     """Return the HTML id of a verdict's reason."""
-    return f"why-{index}-{list(CLAIMS).index(v.claim)}-{audited(outcome).index(v.subject)}"
+    return f"why-{index}-{list(CLAIMS).index(v.claim)}-{outcome.audited.index(v.subject)}"
 
 
 def _facts(outcome: AuditOutcome) -> list[str]:
     """Return a line on the audited facts."""
-    models, references = len(audited(outcome)), len(outcome.references)
+    models, references = len(outcome.audited), len(outcome.references)
     # Those that show the answers themselves could not count.
     ceilings = {g.attack for g in outcome.gains if g.why_not.startswith("a ceiling")}
     attacks = len({*attack_names(outcome)} - ceilings)
@@ -307,7 +310,7 @@ def _marks(outcome: AuditOutcome, steps: Sequence[HarderStep], subject: str) -> 
     """
     marks = [(step.css, step.words, step.form, step.levels[subject]) for step in steps if subject in step.levels]
     if not marks:
-        form, leaks = compared(outcome)
+        form, leaks = outcome.compared
         if subject in leaks:
             marks.append(("left", "left", _place_name(form), leaks[subject]))
         for w in outcome.attacked:
@@ -364,7 +367,7 @@ def _cell(index: int, outcome: AuditOutcome, v: VerdictLine, should: Outcome | N
         "outcome": v.outcome,
         "word": verdict_word(outcome, v),
         # The positive control has no place among the reasons to which a link could lead.
-        "anchor": anchor(index, outcome, v) if v.subject in audited(outcome) else "",
+        "anchor": anchor(index, outcome, v) if v.subject in outcome.audited else "",
         "bound": amount or facts or ("" if v.evidence or not tested else UNTESTED),
         "where": v.decides if amount else "",
         "facts": facts if amount else "",
@@ -441,12 +444,12 @@ def margins_said(outcome: AuditOutcome) -> list[str]:
 def _caption(outcome: AuditOutcome, steps: Sequence[HarderStep]) -> str:
     """The amounts that the usual test and the strongest question find, and the form of question of each dot."""
     if not steps:
-        form, leaks = compared(outcome)
+        form, leaks = outcome.compared
         if not leaks:
             return ""
         return f"The picture compares all models in one form of question: {format_name(form)}."
     forms = f"Dots: {'; '.join(f'{step.words}: {step.form}' for step in steps)}."
-    methods = [s for s in audited(outcome) if s not in outcome.references] or audited(outcome)
+    methods = [s for s in outcome.audited if s not in outcome.references] or outcome.audited
     usual = [steps[0].levels[s].value for s in methods if s in steps[0].levels]
     # The column's own numbers, since the picture has two formats and the column the strongest of all.
     strongest = []
@@ -480,7 +483,7 @@ def _given(outcome: AuditOutcome, colours: Colours) -> list[Block]:
     `n_back` is the number that only an attack recovers.
     """
     blocks = []
-    for subject in audited(outcome):
+    for subject in outcome.audited:
         facts: dict[str, FactLine] = {}
         # One line a fact, however many forms and attacks give it away: the clearest.
         for line in sorted((f for f in outcome.facts if f.subject == subject), key=_clarity, reverse=True):

@@ -237,7 +237,7 @@ def reasoning_only(outcome: AuditOutcome) -> list[str]:
     # Logs may be judged without stated margins.
     margin = float(outcome.thresholds.get("delta", math.inf))
     sentences = []
-    for subject in audited(outcome):
+    for subject in outcome.audited:
         worse, answer = left.get((subject, "reasoning")), left.get((subject, "reasoning_answer"))
         if worse is None or answer is None:
             continue
@@ -247,11 +247,6 @@ def reasoning_only(outcome: AuditOutcome) -> list[str]:
                 f"{per_cent(answer.value)} in the answer after it (95 % interval {interval(answer)})."
             )
     return sentences
-
-
-def audited(outcome: AuditOutcome) -> list[str]:
-    """The unlearned models, and those that could not be evaluated and have verdicts that say so."""
-    return list(dict.fromkeys([*outcome.unlearned, *(v.subject for v in outcome.verdicts)]))
 
 
 NAMED = 3
@@ -333,9 +328,12 @@ def headline_of_several(outcomes: Sequence[AuditOutcome]) -> str:
     return f"Of {counted(n)} forget sets, {counted(n_forgotten)} passed for at least one model, {_TESTED}."
 
 
-def _by_model(outcome: AuditOutcome) -> dict[str, Claims]:
+def _by_model(outcome: AuditOutcome) -> Mapping[str, Claims]:
     """The verdicts on each model that the audit is about."""
-    return {s: {v.claim: v for v in outcome.verdicts if v.subject == s} for s in audited(outcome)}
+    by_model: dict[str, dict[Claim, VerdictLine]] = {subject: {} for subject in outcome.audited}
+    for verdict in outcome.verdicts:
+        by_model[verdict.subject][verdict.claim] = verdict
+    return by_model
 
 
 def next_steps(outcome: AuditOutcome) -> dict[str, str]:
