@@ -21,7 +21,7 @@ from vestige.artifacts.scores import Format, Source, Sourced
 from vestige.auditing.ground import SHARE, Ground, groups_of
 from vestige.core.estimates import Estimate
 from vestige.core.text import Items, Names, Sentences, listed
-from vestige.metrics.contrasts import Draws, Interval, Sample, simultaneous, worst_case
+from vestige.metrics.contrasts import Draws, Sample, simultaneous, worst_case
 from vestige.metrics.gains import Controls, Unit, admission, differences, excess, leakage
 from vestige.metrics.intervals import LABORATORY, ByControl, ByItem, SeedPrior, interval_over_seeds, shared, spread
 from vestige.metrics.planning import more_than_guesses
@@ -522,7 +522,8 @@ class Matrix:
     @cached_property
     def _levels(self) -> dict[tuple[str, str], Estimate]:
         """Return the mean score by format and subject. Many subjects share one set of draws."""
-        ground, levels = self.ground, {}
+        ground = self.ground
+        levels: dict[tuple[str, str], Estimate] = {}
         for scale, line in self.tested.reads:
             subjects = [name for name in ground.plan.audited if ground.has(name, scale.key)]
             for start in range(0, len(subjects), _AT_ONCE):
@@ -550,7 +551,7 @@ class Matrix:
         if self._orders_tested:
             self._kept[subject] = expressed
         draws = _draws(expressed)
-        bands: dict[str, Interval] = {}
+        bands = {}
         if draws:
             metric = self.tested.scales[0].unit
             self._worst[subject] = worst_line(subject, metric, draws)

@@ -442,11 +442,12 @@ def _parsed(path: Path, how: _Hashable, *, replies: bool) -> tuple[Log, str]:
         shown = replies and part.split == "forget"
         parts.append(part if shown else part._replace(replies=()))
     log = log._replace(parts=tuple(parts))
-    reader = reader_of(path)
+    # Only files of many models have keys.
+    reader = reader_of(path) if key else ""
     if reader == "bank":
         return log, digest_of(path, key)
     digest = file_digest(path)
-    return log, content_id([digest, key], length=64) if reader == "rows" and key else digest
+    return log, content_id([digest, key], length=64) if reader == "rows" else digest
 
 
 _FORGET = re.compile(r"(?:.* )?forget(\d\d)")
