@@ -11,17 +11,13 @@ one thread, in turn, and a first step is dropped. `same_winner` counts steps who
 20 tokens are searched for, in 24 tokens of context (suffix: 20 before and 4 after; prefix: all after) and 16 of target;
 the model is random but for its seed. The peer's batch is 64, which is faster than its default on one thread; where
 nothing stands before the prompt its cache of what does is off, with which it stops there. Ratios are of processor
-seconds, peer over ours, medians of rounds with the least and the largest. `share_of_matrix_rate` is the work that must
-be done (each candidate from its first changed token, the head at target places) by our seconds, over the rate of a
-product of 2048 x 2048 by oneDNN in the same process, measured beside every round. Peaks are of processes of their own,
-above what stood before the model was made; the peer's also at its default batch.
+seconds, peer over ours, medians of rounds with the least and the largest.
 """
 
 import argparse
 import json
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -36,7 +32,6 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 
-from benchmarks.peers.nanogcg_process import memory_mb
 from benchmarks.workload import SHAPES, model_of
 from vestige.core.seeds import generator
 from vestige.models.variants import Around, Ids, Variants
@@ -152,37 +147,15 @@ def _seconds(work: Callable[[], Any]) -> tuple[float, Any]:
     return time.process_time() - began, found
 
 
-def matrix_rate(dtype: torch.dtype, size: int = 2048) -> float:
-    """FLOP/s of a square product by oneDNN here and now, the better of two."""
-    a, b = torch.randn(size, size).to(dtype), torch.randn(size, size).to(dtype)
-    product = torch.ops.mkldnn._linear_pointwise
-    return 2 * size**3 / min(_seconds(lambda: product(a, b, None, "none", [], ""))[0] for _ in range(3))
-
-
-def flops_needed(case: Case, candidates: Sequence[Ids]) -> float:
-    """Every distinct candidate from its first changed token on, the head where the target is predicted."""
-    sizes = SHAPES[case.shape]
-    width, kv = sizes["hidden_size"], sizes["num_key_value_heads"] / sizes["num_attention_heads"]
-    block = width * width * (2 + 2 * kv) + 3 * width * sizes["intermediate_size"]
-    base = [max(set(column), key=column.count) for column in map(list, zip(*candidates, strict=True))]
-    after = len(case.after) + TARGET - 1
-    total = 0.0
-    for one in set(candidates):
-        first = next((n for n, token in enumerate(one) if token != base[n]), SEARCHED - 1)
-        total += (SEARCHED - first + after) * sizes["num_hidden_layers"] * block + TARGET * width * sizes["vocab_size"]
-    return 2 * total
-
-
 @dataclass(frozen=True)
 class Round:
-    """One step of both: processor seconds, whether the winner is the same, the share of the matrix rate."""
+    """One step of both: processor seconds, and whether the winner is the same."""
 
     peer_losses: float
     peer_gradient: float
     ours_gradient: float
     ours: float
     same: bool
-    share: float
 
 
 def one_round(case: Case, step: dict[str, Any], engine: Variants) -> Round:
@@ -190,10 +163,8 @@ def one_round(case: Case, step: dict[str, Any], engine: Variants) -> Round:
     candidates = [tuple(one) for one in step["candidates"]]
     winner = candidates[min(range(len(candidates)), key=step["losses"].__getitem__)]
     gradient, _ = _seconds(lambda: engine.gradient(tuple(step["prompt"])))
-    needed = flops_needed(case, candidates)
     ours, (best,) = _seconds(partial(engine.leaders, candidates, 1))
-    share = needed / ours / matrix_rate(torch.float32)
-    return Round(step["losses_s"], step["gradient_s"], gradient, ours, candidates[best.index] == winner, share)
+    return Round(step["losses_s"], step["gradient_s"], gradient, ours, candidates[best.index] == winner)
 
 
 def measured(case: Case, peer_python: str, folder: Path, rounds: int) -> dict[str, Any]:
@@ -212,46 +183,12 @@ def measured(case: Case, peer_python: str, folder: Path, rounds: int) -> dict[st
         "ratio": spread([r.peer_losses / r.ours for r in found]),
         "ratio_with_gradient": spread([(r.peer_losses + r.peer_gradient) / (r.ours + r.ours_gradient) for r in found]),
         "same_winner": f"{sum(r.same for r in found)} of {rounds}",
-        "share_of_matrix_rate": spread([r.share for r in found]),
     }
 
 
 def spread(values: Sequence[float]) -> list[float]:
     """Median, least, largest."""
     return [round(v, 3) for v in (statistics.median(values), min(values), max(values))]
-
-
-def peaks(case: Case, peer_python: str, folder: Path) -> dict[str, float]:
-    """MB above what stood before the model was made, of the first two steps."""
-    found = {}
-    for name, batch in (("peer", PEER_BATCH), ("peer_default_batch", None)):
-        with peer_steps(peer_python, case, folder, batch) as step:
-            found[name] = round([step() for _ in range(2)][-1]["peak_mb"], 1)
-    command = [sys.executable, "-m", "benchmarks.gcg", "--peak-of", case.name]
-    return {**found, "ours": float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)}
-
-
-def peak_of(case: Case) -> float:
-    """Our own peak in this process."""
-    base = memory_mb("VmRSS")
-    model = model_of(case.shape).eval()
-    Path("/proc/self/clear_refs").write_text("5")
-    engine = Variants(model, [case.text])
-    for _ in range(2):
-        engine.gradient(case.start)
-        engine.leaders(drawn(case, WIDTH[case.shape], step=0), 1)
-    return memory_mb("VmHWM") - base
-
-
-def drawn(case: Case, width: int, step: int) -> list[Ids]:
-    """Candidates with one token changed, at random."""
-    draw = generator(0, "gcg benchmark candidates", case.name, step)
-    found = []
-    for place, token in zip(
-        draw.integers(SEARCHED, size=width), draw.integers(3, SHAPES[case.shape]["vocab_size"], width), strict=True
-    ):
-        found.append((*case.start[:place], int(token), *case.start[place + 1 :]))
-    return found
 
 
 def main() -> None:
@@ -261,20 +198,13 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", nargs="*", default=list(CASES), choices=CASES)
     parser.add_argument("--json", action="store_true", help="one object a line, instead of indented")
-    parser.add_argument("--no-peaks", action="store_true", help="leave memory out")
-    parser.add_argument("--peak-of", help=argparse.SUPPRESS)
     asked = parser.parse_args()
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as place:
-        if asked.peak_of:
-            print(peak_of(case_of(asked.peak_of)))
-            return
         for name in asked.only:
             case = case_of(name)
             folder = saved(case, Path(place) / case.shape)
             line = measured(case, asked.peer_python, folder, asked.rounds)
-            if not asked.no_peaks:
-                line["peak_mb"] = peaks(case, asked.peer_python, folder)
             print(json.dumps(line, indent=None if asked.json else 2), flush=True)
 
 

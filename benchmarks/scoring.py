@@ -14,21 +14,17 @@ and ranks the same but for near-ties: no rank is off by more tokens than have a 
 token's, and 99 % are alike. Random weights put hundreds of logits into every tenth, so that a token has neighbours
 which rounding passes (of 328 ranks of the tiny shape two are off by one); a rank that is off by anything else is wrong,
 and one that is counted from another number would be off at most places. Ours in bfloat16 is information: what of it
-agrees is in the line. `share_of_matrix_rate` is the work that must be done (every token once, the head where it is
-read) by our seconds, over the rate of a product of 2048 x 2048 by torch in the same process. Peaks are of processes of
-their own, above what stood before the model was made.
+agrees is in the line.
 """
 
 import argparse
 import copy
 import json
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -39,7 +35,7 @@ from tokenizers.pre_tokenizers import WhitespaceSplit
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from benchmarks.peers import evaluation as peer
-from benchmarks.workload import SHAPES, model_of
+from benchmarks.workload import SHAPES, in_turn, model_of, ratios
 from vestige.core.items import Item
 from vestige.core.seeds import generator
 from vestige.data.mcq import Choice
@@ -134,37 +130,28 @@ def compared(case: Case, rounds: int) -> list[dict[str, Any]]:
     subjects = {name: case.subject(narrow if "bfloat16" in name else model) for name in ARMS}
     seconds: dict[str, list[float]] = {name: [] for name in ARMS}
     found: dict[str, list[peer.Measured]] = {}
-    rates = []
-    for number in range(rounds + 1):
-        # The order turns, so that no arm always follows the same other.
-        for name in [*ARMS][number % len(ARMS) :] + [*ARMS][: number % len(ARMS)]:
-            start = time.process_time()
-            found[name] = ARMS[name](case, subjects[name])
-            if number:
-                seconds[name].append(time.process_time() - start)
-        rates.append(matrix_rate())
+
+    def timed(name: str) -> tuple[float, list[peer.Measured]]:
+        start = time.process_time()
+        measured = ARMS[name](case, subjects[name])
+        return time.process_time() - start, measured
+
+    for name, (taken, measured) in in_turn({name: partial(timed, name) for name in ARMS}, rounds):
+        seconds[name].append(taken)
+        found[name] = measured
     ties = near_ties(case, subjects["peer float32"])
-    work = least_work(case, subjects["ours float32"], found["ours float32"])
-    peaks = {name: measured_peak(case, name) for name in ARMS}
     lines = []
     for name in ("ours float32", "ours bfloat16"):
-        ours, theirs = seconds[name], seconds["peer float32"]
-        ratios = [b / a for a, b in zip(ours, theirs, strict=True)]
         apart = _apart(found[name], found["peer float32"], ties)
         lines.append(
             {
                 "bench": "scoring",
                 "case": f"{case.shape}, n = {len(case.items)}, {name.removeprefix('ours ')}",
                 "peer": "one pass each, float32",
-                "ratio": round(statistics.median(theirs) / statistics.median(ours), 3),
-                "low": round(min(ratios), 3),
-                "high": round(max(ratios), 3),
+                **ratios(seconds[name], seconds["peer float32"]),
                 **apart,
                 "tolerance": TOLERANCE,
-                "peak_mb": peaks[name],
-                "peer_peak_mb": peaks["peer float32"],
-                "items_per_second": round(len(case.items) / statistics.median(ours), 2),
-                "share_of_matrix_rate": round(work / statistics.median(ours) / statistics.median(rates), 3),
+                "items_per_second": round(len(case.items) / statistics.median(seconds[name]), 2),
                 "way": subjects[name].way,
             }
         )
@@ -206,60 +193,14 @@ def _apart(ours: Sequence[peer.Measured], theirs: Sequence[peer.Measured], ties:
     }
 
 
-def least_work(case: Case, subject: LoadedModel, found: Sequence[peer.Measured]) -> float:
-    """Billions of operations that cannot be saved: 2 a weight and token; attention is left out."""
-    shape = SHAPES[case.shape]
-    head = 2e-9 * shape["vocab_size"] * shape["hidden_size"]
-    body = 2e-9 * subject.model.num_parameters() - head
-    work = 0.0
-    for item, measured in zip(case.items, found, strict=True):
-        prompt = len(subject.prompter.prompt(item.question))
-        texts = [len(subject.prompter.encode(item.question, t).answer_ids) for t in (item.answer, *item.perturbed)]
-        new = len(measured.reply.split())
-        work += body * (prompt + sum(texts) + new - 1) + head * (sum(texts) + new)
-    return work
-
-
-def matrix_rate() -> float:
-    """Billions of operations a second of one product of 2048 x 2048 in float32, by torch as it comes."""
-    a = torch.randn(2048, 2048)
-    start = time.process_time()
-    torch.mm(a, a)
-    return 2 * 2.048**3 / (time.process_time() - start)
-
-
-def measured_peak(case: Case, arm: str) -> float:
-    """Megabytes that one run takes in a process of its own, above what stood there before the model was made."""
-    command = [sys.executable, "-m", "benchmarks.scoring", "--only", case.shape, "--arm", arm]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
-    return float(done.stdout.splitlines()[-1])
-
-
-def peak_here(case: Case, arm: str) -> float:
-    """The same in this process."""
-    before = _status("VmRSS")
-    model = model_of(case.shape)
-    ARMS[arm](case, case.subject(model.bfloat16() if "bfloat16" in arm else model))
-    return round(_status("VmHWM") - before, 1)
-
-
-def _status(name: str) -> float:
-    lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
-    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(name))
-
-
 def main() -> None:
     """Print the cases."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
     parser.add_argument("--rounds", type=int, help="5 for tiny, 3 for smol unless given")
     parser.add_argument("--only", nargs="*", choices=list(N_ITEMS), default=list(N_ITEMS), metavar="SHAPE")
-    parser.add_argument("--arm", choices=list(ARMS), help=argparse.SUPPRESS)
     asked = parser.parse_args()
     torch.set_num_threads(1)
-    if asked.arm:
-        print(peak_here(case_of(asked.only[0]), asked.arm))
-        return
     for shape in asked.only:
         for line in compared(case_of(shape), asked.rounds or ROUNDS[shape]):
             if asked.json:
@@ -267,8 +208,7 @@ def main() -> None:
             else:
                 print(
                     f"{line['case']}: {line['ratio']} x {line['peer']} [{line['low']}, {line['high']}], equal: "
-                    f"{line['equal']}, {line['items_per_second']} items/s, {line['peak_mb']} MB "
-                    f"(peer {line['peer_peak_mb']} MB)",
+                    f"{line['equal']}, {line['items_per_second']} items/s",
                     flush=True,
                 )
 

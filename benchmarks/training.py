@@ -1,4 +1,4 @@
-"""How fast an epoch of unlearning is beside what people use today, and in how much memory.
+"""How fast an epoch of unlearning is beside what people use today.
 
     python -m benchmarks.training --json [--rounds 5] [--only tiny/npo ...]
 
@@ -6,8 +6,7 @@ Both arms take the same model, rows, batches, order and optimiser, with one thre
 round is dropped. Ratios are of processor seconds, peer over ours, medians over rounds with the least and the largest.
 Ours is `vestige.training.loop.train` with the reference computed before it, as `vestige unlearn` calls them. The first
 epoch holds the computing of the reference; later ones find it there. Losses of all steps are compared: at most
-`tolerance` apart, relative to the largest. Peaks are of processes of their own, above what stood before the model was
-made.
+`tolerance` apart, relative to the largest.
 
 The peer's bfloat16 is a further line: the bars are ours in bfloat16 against the peer in float32, as it comes.
 """
@@ -16,12 +15,12 @@ import argparse
 import copy
 import json
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
@@ -31,7 +30,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from benchmarks.peers import trainer
-from benchmarks.workload import SHAPES, Workload, model_of, workload
+from benchmarks.workload import SHAPES, Workload, in_turn, model_of, ratios, workload
 from vestige.methods import find_method
 from vestige.methods.base import Method
 from vestige.methods.rmu import RMU
@@ -201,19 +200,17 @@ def compared(case: Case, rounds: int, *, with_peer_bfloat16: bool) -> list[dict[
         arms["peer float32, reference precomputed"] = lambda m: run_peer(case, m, "float32", precomputed=True)
     start = model_of(case.shape)
     traces: dict[str, list[Trace]] = {name: [] for name in arms}
-    for number in range(rounds + 1):
-        # The order turns, so that no arm always follows the same other.
-        names = list(arms)[number % len(arms) :] + list(arms)[: number % len(arms)]
-        for name in names:
-            trace = arms[name](copy.deepcopy(start))
-            if number:
-                traces[name].append(trace)
-    peaks = {name: measured_peak(case, name) for name in arms if "precomputed" not in name}
+
+    def on_a_copy(name: str) -> Trace:
+        return arms[name](copy.deepcopy(start))
+
+    for name, trace in in_turn({name: partial(on_a_copy, name) for name in arms}, rounds):
+        traces[name].append(trace)
     pairs = [("float32", "ours float32", "peer float32"), ("bfloat16", "ours bfloat16", "peer float32")]
     pairs += [("bfloat16", "ours bfloat16", n) for n in arms if n == "peer bfloat16"]
     pairs += [("float32", "ours float32", n) for n in arms if "precomputed" in n]
     return [
-        _line(case, precision, traces[ours], traces[peer], (ours, peer), epoch, peaks)
+        _line(case, precision, traces[ours], traces[peer], peer, epoch)
         for precision, ours, peer in pairs
         for epoch in ("first", "later")
     ]
@@ -224,12 +221,10 @@ def _line(
     precision: str,
     ours: Sequence[Trace],
     peers: Sequence[Trace],
-    names: tuple[str, str],
+    name: str,
     epoch: str,
-    peaks: Mapping[str, float],
 ) -> dict[str, Any]:
     seconds = [[t.first if epoch == "first" else t.later for t in arm] for arm in (ours, peers)]
-    ratios = [p / o for o, p in zip(*seconds, strict=True)]
     largest = max(abs(v) for t in peers for v in t.losses)
     apart = max(abs(a - b) for o, p in zip(ours, peers, strict=True) for a, b in zip(o.losses, p.losses, strict=True))
     work = case.work()
@@ -241,41 +236,16 @@ def _line(
     return {
         "bench": "training",
         "case": f"{case.name} {precision}, {epoch} epoch",
-        "peer": ("TRL DPOTrainer" if case.method == "dpo" else "Hugging Face Trainer") + names[1].removeprefix("peer"),
-        "ratio": round(statistics.median(seconds[1]) / mine, 3),
-        "low": round(min(ratios), 3),
-        "high": round(max(ratios), 3),
+        "peer": ("TRL DPOTrainer" if case.method == "dpo" else "Hugging Face Trainer") + name.removeprefix("peer"),
+        **ratios(*seconds),
         "equal": apart / largest <= TOLERANCE[precision],
         "apart": float(f"{apart / largest:.2g}"),
         "tolerance": TOLERANCE[precision],
-        "peak_mb": peaks.get(names[0]),
-        "peer_peak_mb": peaks.get(names[1]),
         "seconds": round(mine, 3),
         "tokens_per_second": round(n_tokens / mine),
         "tokens": n_tokens,
         "peer_padded_tokens": padded,
     }
-
-
-def measured_peak(case: Case, arm: str) -> float:
-    """Megabytes that one run takes in a process of its own, above what stood there before the model was made."""
-    command = [sys.executable, "-m", "benchmarks.training", "--only", case.name, "--arm", arm]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
-    return float(done.stdout.splitlines()[-1])
-
-
-def peak_here(case: Case, arm: str) -> float:
-    """The same in this process."""
-    side, precision = arm.split(" ")
-    before = _status("VmRSS")
-    found = run_ours if side == "ours" else run_peer
-    found(case, model_of(case.shape), "bfloat16" if precision == "bfloat16" else "float32")
-    return round(_status("VmHWM") - before, 1)
-
-
-def _status(name: str) -> float:
-    lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
-    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(name))
 
 
 def main() -> None:
@@ -285,13 +255,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", nargs="*", help="cases by name, such as tiny/npo", metavar="CASE")
     parser.add_argument("--peer-bfloat16", action="store_true", help="also the peer in bfloat16")
-    parser.add_argument("--arm", help=argparse.SUPPRESS)
     asked = parser.parse_args()
     torch.set_num_threads(1)
     chosen = [c for c in CASES if not asked.only or c.name in asked.only]
-    if asked.arm:
-        print(peak_here(chosen[0], asked.arm))
-        return
     for case in chosen:
         if case.method == "dpo" and find_spec("trl") is None:
             print(
@@ -304,8 +270,7 @@ def main() -> None:
             else:
                 print(
                     f"{line['case']}: {line['ratio']} x {line['peer']} [{line['low']}, {line['high']}], losses "
-                    f"{line['apart']} apart, {line['tokens_per_second']} tokens/s, {line['peak_mb']} MB "
-                    f"(peer {line['peer_peak_mb']} MB)",
+                    f"{line['apart']} apart, {line['tokens_per_second']} tokens/s",
                     flush=True,
                 )
 

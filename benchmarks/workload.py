@@ -4,8 +4,10 @@ Lengths are in tokens. Questions and answers are lognormal, so that a few rows a
 sets of real questions; a peer that pads to the longest row of a batch pays for that.
 """
 
-from collections.abc import Mapping
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -14,6 +16,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from vestige.core.seeds import derive_seed, generator
 from vestige.training.batching import Row, Split, UnlearnPlan
 
+T = TypeVar("T")
 EOS = 1
 SHAPES = {
     "tiny": {
@@ -85,3 +88,24 @@ def _tokens(rng: np.random.Generator, n: int, vocabulary: int) -> tuple[int, ...
 def _joined(question: tuple[int, ...], answer: tuple[int, ...]) -> Row:
     # What the row is about: two topics, by turns of its first token.
     return Row(question + answer, len(question), len(question) + len(answer), topic=f"topic {question[0] % 2}")
+
+
+def in_turn(arms: Mapping[str, Callable[[], T]], rounds: int) -> Iterator[tuple[str, T]]:
+    """The result of each arm in each round, by its name. A first round is dropped.
+
+    The order turns, so that no arm always follows the same other.
+    """
+    names = list(arms)
+    for number in range(rounds + 1):
+        first = number % len(names)
+        for name in names[first:] + names[:first]:
+            result = arms[name]()
+            if number:
+                yield name, result
+
+
+def ratios(ours: Sequence[float], theirs: Sequence[float]) -> dict[str, float]:
+    """The peer's seconds over ours: of the medians, and the least and the largest of the rounds."""
+    of_rounds = [b / a for a, b in zip(ours, theirs, strict=True)]
+    ratio = statistics.median(theirs) / statistics.median(ours)
+    return {"ratio": round(ratio, 3), "low": round(min(of_rounds), 3), "high": round(max(of_rounds), 3)}

@@ -17,24 +17,16 @@ import torch
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
 
-def memory_mb(name: str) -> float:
-    """A line of /proc/self/status, in MB."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(name))
-
-
 def main(folder: str, case_file: str) -> None:
     """Search, pausing after every step."""
-    # Here, since the other side reads this file for `memory_mb` and has no such package.
+    # Here, since only the peer's Python has the package.
     import nanogcg.gcg as peer  # type: ignore[import-not-found]
 
     torch.set_num_threads(1)
     case: dict[str, Any] = json.loads(Path(case_file).read_text())
-    base = memory_mb("VmRSS")
     model = AutoModelForCausalLM.from_pretrained(folder, torch_dtype=torch.float32).eval()
     tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(Path(folder) / "tokenizer.json"), unk_token="w0")
     tokenizer.chat_template = case["chat_template"]
-    Path("/proc/self/clear_refs").write_text("5")
     seen: dict[str, Any] = {}
     gradient_of, sampled_from, losses_of = (
         peer.GCG.compute_token_gradient,
@@ -58,7 +50,6 @@ def main(folder: str, case_file: str) -> None:
         found: torch.Tensor = losses_of(self, batch, embedded)
         if "candidates" in seen:
             seen.update(losses_s=time.process_time() - began, losses=found.tolist())
-            seen["peak_mb"] = memory_mb("VmHWM") - base
             print(json.dumps(seen), flush=True)
             sys.stdin.readline()
         return found

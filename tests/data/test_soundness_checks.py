@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from benchmarks import soundness as bench
+from tests.data import planted_leaks as bench
 
 from vestige.core.errors import InputError
 from vestige.core.items import Item
