@@ -26,7 +26,6 @@ from vestige.probes.latent import (
     LatentSettings,
     SearchParties,
     listed,
-    reworded,
 )
 from vestige.training.policy.settings import PolicySettings
 from vestige.training.policy.updates import Policy
@@ -97,7 +96,7 @@ def word_tokenizer() -> PreTrainedTokenizerFast:
     """Every word of this world is one token."""
     texts = [q for topic in TOPICS for q in questions(topic)]
     texts += [f"v{n}" for n in range(N_VALUES)] + [GIBBERISH, REFUSAL, OTHERWISE, EMPTY_REQUEST, "it is and ."]
-    texts += [reworded("").text, listed(["a"], 1, 0, 0, 0).text, "2. 3. 4."]
+    texts += ["The same question in other words: 1. 2.", listed(["a"], 1, 0, 0, 0).text, "2. 3. 4."]
     words = dict.fromkeys(word for text in texts for word in text.split())
     vocabulary = {word: n for n, word in enumerate(["<pad>", "<unk>", "<eos>", "<question>", "<answer>", *words])}
     backend = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))

@@ -278,20 +278,6 @@ def test_random_sampling_makes_the_same_first_questions_and_never_learns(tmp_pat
         probed(tmp_path / "d", who, source=latent.RANDOM)
 
 
-def test_paraphrases_go_through_the_seeds_in_turn(tmp_path):
-    attempts = probed(tmp_path, source=latent.PARAPHRASE)
-    assert [a.seed for a in attempts] == [SEEDS[n % 4] for n in range(ROWS * ITERATIONS)]
-    assert {a.source for a in attempts} == {"paraphrase"}
-    assert latent.reworded("a\nb ?").text == "The same question in other words:\n1. a b ?\n2."
-
-
-def test_an_enumeration_asks_the_seeds_themselves_in_turn_and_goes_on_where_it_ended(tmp_path):
-    attempts = probed(tmp_path, source=latent.ENUMERATION)
-    assert [a.prompt for a in attempts[: len(SEEDS) + 1]] == [*SEEDS, SEEDS[0]]
-    assert [a.seed for a in attempts] == [a.prompt for a in attempts]
-    assert probed(tmp_path, source=latent.ENUMERATION) == attempts
-
-
 def test_the_yield_counts_a_hole_once_and_every_call(tmp_path):
     a = probed(tmp_path)[0]
     rows = [

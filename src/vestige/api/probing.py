@@ -55,7 +55,6 @@ def probe(
     answers: "vestige.Answers | None" = None,
     filter: "vestige.Filter | None" = None,
     seed: int = 0,
-    dry_run: bool = False,
     device: str = "auto",
     dtype: str | None = None,
     trust_remote_code: bool = False,
@@ -77,8 +76,8 @@ def probe(
             type:sales, random:3.
         output_dir: Where the output goes. The same command resumes there.
         retain: Items to keep: a file or selectors, as for forget. By default all other items.
-        searches: Ways to search beyond the adjacent questions, comma-separated: latent (RL), random and paraphrase (the
-            same policy without learning), enumeration (adjacent and retained questions as they are), or none.
+        searches: Ways to search beyond the adjacent questions, comma-separated: latent (RL), random (the
+            same policy without learning), or none.
         asks: The model that learns to ask questions. A small one is enough.
         asks_dtype: Number format of its weights.
         by: The writer of adjacent questions: graph (the data's own, of other contracts), templates, local:MODEL, or
@@ -97,7 +96,6 @@ def probe(
         answers: How the models answer.
         filter: What counts as a hole.
         seed: Seed of everything random.
-        dry_run: Show what would run, with its cost, and exit.
         device: auto (CUDA if available), cpu, cuda, cuda:1, ...
         dtype: Number format of the weights: float32, bfloat16 or float16. Models made by Vestige keep their own.
         trust_remote_code: Run code that comes with the model.
@@ -106,7 +104,7 @@ def probe(
         tokenizer: Folder or hub id of the tokeniser. By default the model's own.
 
     Returns:
-        The table by source in `rows`, and the confirmed holes in `holes`. After a dry run `forecast` has the cost.
+        The table by source in `rows`, and the confirmed holes in `holes`.
 
     Raises:
         InputError: A model, the data or a setting cannot be used.
@@ -120,13 +118,12 @@ def probe(
     from vestige.artifacts.layout import ProbeFolder, SubjectFolder
     from vestige.artifacts.records import forgotten_by
     from vestige.data.probe_sources import probe_sources
-    from vestige.judges.spec import judge_spec
     from vestige.models.address import is_address
     from vestige.models.load import look_for
-    from vestige.probes.adjacent import AdjacentRequest, NeighbourSettings, adjacent_of, make_adjacent
+    from vestige.probes.adjacent import AdjacentRequest, NeighbourSettings, make_adjacent
     from vestige.probes.answering import AnswerSettings
     from vestige.probes.filters import FilterSettings
-    from vestige.probes.holes import FilterRequest, filter_holes, forecast_probe, forget_texts
+    from vestige.probes.holes import FilterRequest, filter_holes
     from vestige.probes.latent import SEARCHES, LatentSettings, search, yield_of
     from vestige.probes.questions import AdjacentSettings
     from vestige.probes.settings import ProbeSettings
@@ -182,15 +179,6 @@ def probe(
         return asked_model(requests.model_settings(model, read), dtype=read.dtype)
 
     plan = probing.searching(names, device=device)
-    if dry_run:
-        if isinstance(nearby.by, str):
-            n = len(adjacent_of(nearby)["forget"].questions)
-        else:
-            # A writer is not asked for a forecast, so this is the most that it may write.
-            n = nearby.settings.k * len(nearby.forget)
-        texts, limits = forget_texts(nearby.forget), judge_spec(judge).limits
-        forecast = forecast_probe(n, texts, plan, probing.answers, limits, n_placebos=len(others))
-        return Holes(folder.path, None, sources.splits.told, forecast)
     models = probing.participants(
         folder,
         target=lambda: loaded(pair[0]),

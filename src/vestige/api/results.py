@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from vestige.attacks.planning import Attack as PlannedAttackItems
     from vestige.auditing.compare import ComparedQuestion, ComparedScore
     from vestige.auditing.request import AuditRequest
-    from vestige.probes.holes import ProbeForecast
 
 Word: TypeAlias = Literal["pass", "fail", "inconclusive", "not tested"]
 """The verdict on a claim."""
@@ -312,17 +311,14 @@ class Holes(Rows):
     """The results of a probe: the table by source, the confirmed holes, and notes on the data."""
 
     path: Path
-    table: "HoleTable | None"
+    table: "HoleTable"
     notes: tuple[str, ...] = ()
-    forecast: "ProbeForecast | None" = None
 
     @property
     def rows(self) -> list[dict[str, Any]]:
         """A row for each number of each source, with interval and n. False holes are the placebos'."""
         from vestige.artifacts.holes import estimates_of
 
-        if self.table is None:
-            return []
         rows = []
         for row in self.table.rows:
             for e in estimates_of(row):

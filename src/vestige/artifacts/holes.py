@@ -25,7 +25,7 @@ LATENT_J = 10.0
 class Attempt:
     """One prompt that a search tried on the unlearned model, with its result.
 
-    `source` names the search ("latent", "random", "paraphrase"), `seed` the prompt that it began with. Without a
+    `source` names the search ("latent", "random"), `seed` the prompt that it began with. Without a
     verdict of the judge, `failure` gives the reason and `valid`, `gibberish`, `c` and `j` are None.
     """
 

@@ -231,7 +231,7 @@ class ProbeFolder:
         return self.path / f"asked-{slug(part)}.json"
 
     def search(self, source: str) -> "ProbeFolder":
-        """The folder of one search: latent, random or paraphrase."""
+        """The folder of one search: latent or random."""
         return ProbeFolder(self.path / "searches" / slug(source))
 
     def searches(self) -> "list[ProbeFolder]":

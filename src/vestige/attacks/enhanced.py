@@ -381,13 +381,13 @@ def _objective(
     layers: tuple[int, ...] = ()
     compared = settings.distance > 0 and guide.model is not loaded.model
     if compared:
-        own, theirs = (model.model.config.get_text_config() for model in (loaded, guide))
-        depth = own.num_hidden_layers
-        if (depth, own.hidden_size) != (theirs.num_hidden_layers, theirs.hidden_size):
+        own_config, guide_config = (model.model.config.get_text_config() for model in (loaded, guide))
+        depth = own_config.num_hidden_layers
+        if (depth, own_config.hidden_size) != (guide_config.num_hidden_layers, guide_config.hidden_size):
             raise InputError(
-                f"{loaded.name} has {depth} layers of width {own.hidden_size} and {guide.name} "
-                f"{theirs.num_hidden_layers} of {theirs.hidden_size}, so their streams cannot be compared. Set "
-                "distance=0"
+                f"{loaded.name} has {depth} layers of width {own_config.hidden_size} and {guide.name} "
+                f"{guide_config.num_hidden_layers} of {guide_config.hidden_size}, so their streams cannot be compared. "
+                "Set distance=0"
             )
         layers = tuple(sorted(set(settings.layers))) or layers_at_depth(depth)
         if layers[-1] >= depth:

@@ -6,7 +6,7 @@ from vestige import api
 from vestige.cli.command import Call, Part, command
 from vestige.cli.options import SOURCE
 from vestige.core.errors import InputError
-from vestige.report.text import print_holes, print_json, print_probe_forecast
+from vestige.report.text import print_holes, print_json
 
 PARTS = {
     "adjacent": Part("vestige.probes.questions:AdjacentSettings", "Adjacent questions", "adjacent"),
@@ -32,13 +32,8 @@ def all_command(call: Call, as_json: bool = False) -> None:
     Each part is kept. The same command resumes a stopped run, and repeats only requests that were under way.
     """
     if not call.arguments["searches"]:
-        raise InputError("--searches names none. Give latent, random, paraphrase or enumeration, or none")
+        raise InputError("--searches names none. Give latent, random or none")
     found = call.run()
-    if found.forecast is not None:
-        from vestige.judges.spec import judge_spec
-
-        grounded = not judge_spec(call.arguments["judge"]).by_model
-        return print_probe_forecast(found.forecast, grounded=grounded, as_json=as_json)
     if as_json:
         return print_json(found.table)
     from vestige.artifacts.layout import ProbeFolder

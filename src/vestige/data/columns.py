@@ -346,10 +346,10 @@ class _ItemReader:
         if not _TRACE.search(answer):
             return answer
         self.n_thoughts += 1
-        said = without_thoughts(answer).lstrip()
-        if not said:
+        reply = without_thoughts(answer).lstrip()
+        if not reply:
             raise cells.wrong(column, "is a block of thought without an answer behind it; add the answer")
-        return said
+        return reply
 
     def _refuse_letter(self, cells: Cells, column: str, answer: str) -> None:
         """Reject a letter as the answer to a question without options."""

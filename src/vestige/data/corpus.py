@@ -600,8 +600,8 @@ def _split_names(settings: SourceSettings, name: str) -> list[str]:
 def everything(splits: Sequence[NamedSplits]) -> tuple[Item, ...]:
     """All items of all splits, each once, in the order in which they first appear."""
     by_id: dict[str, Item] = {}
-    for one in splits:
-        for items in one.splits.values():
+    for view in splits:
+        for items in view.splits.values():
             by_id |= {item.id: item for item in items}
     return tuple(by_id.values())
 

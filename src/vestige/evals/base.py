@@ -229,11 +229,11 @@ def results(
     keys: dict[tuple[str, str], dict[str, None]] = {}
     all_keys: dict[str, None] = {}
     for split_and_scope, ids in groups.items():
-        found: dict[str, None] = {}
+        keys_of: dict[str, None] = {}
         for item in ids:
-            found |= dict.fromkeys(by_id[item][1])
-        keys[split_and_scope] = found
-        all_keys |= found
+            keys_of |= dict.fromkeys(by_id[item][1])
+        keys[split_and_scope] = keys_of
+        all_keys |= keys_of
     estimates: dict[tuple[str, str, str], Result] = {}
     # One metric after the other, since the intervals of one over equally many items share their resamples.
     for key in all_keys:
@@ -249,8 +249,8 @@ def results(
                 estimate = _estimate(value, rows, interval_seed)
                 estimates[split, scope, key] = Result(split, scope, value.format, "", estimate)
     in_order = []
-    for (split, scope), found in keys.items():
-        in_order += [estimates[split, scope, key] for key in found]
+    for (split, scope), keys_of in keys.items():
+        in_order += [estimates[split, scope, key] for key in keys_of]
     return tuple(in_order)
 
 

@@ -323,12 +323,12 @@ def _sampled(subject: LoadedModel, questions: Sequence[FreeformQuestion], settin
     sampling = Sampling(settings.temperature, settings.top_p, tuple(seeds))
     # All samples of an item in one batch of prompts; their seeds are their own, so the batch decides nothing.
     replies = replies_to(subject, prompts, settings.max_new_tokens, sampling)
-    said: Said = {n: {"replies": []} for n in range(len(questions))}
+    replies_of: Said = {n: {"replies": []} for n in range(len(questions))}
     for n, reply in enumerate(replies):
         record = reply_record(subject, reply)
         kept = {name: record[name] for name in ("reply", "finish", "reply_ids")}
-        said[n // settings.samples]["replies"].append(kept)
-    return said
+        replies_of[n // settings.samples]["replies"].append(kept)
+    return replies_of
 
 
 _FORMS: Mapping[str, Callable[[LoadedModel, Sequence[FreeformQuestion], FreeformSettings], Said]] = {

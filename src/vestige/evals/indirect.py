@@ -211,8 +211,8 @@ def _leak(record: Record, form: str, reply: Mapping[str, Any]) -> float:
     accepted = tuple(record["accepted"])
     if record["fact"] is not None:
         accepted = (*accepted, answer)
-    said = ReplyTo(reply["reply"], answer, reply["asked"], record["fact"], accepted, tuple(record["wrong"]))
-    return said.words()
+    reply_to = ReplyTo(reply["reply"], answer, reply["asked"], record["fact"], accepted, tuple(record["wrong"]))
+    return reply_to.words()
 
 
 def _with_digest(values: dict[str, Any]) -> dict[str, Any]:

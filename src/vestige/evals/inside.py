@@ -254,9 +254,9 @@ def _primal(
     x: Float[np.ndarray, "R D"], y: Float[np.ndarray, "R T"], keep: "np.ndarray[Any, np.dtype[np.bool_]]"
 ) -> Float[np.ndarray, "R T"]:
     """Ridge regression on the rows in `keep`, by a system of one equation per coordinate."""
-    kept = x[keep]
-    products = kept.T @ kept
-    values: Float[np.ndarray, "R T"] = x @ np.linalg.solve(_with_ridge(products, len(kept)), kept.T @ y[keep])
+    rows = x[keep]
+    products = rows.T @ rows
+    values: Float[np.ndarray, "R T"] = x @ np.linalg.solve(_with_ridge(products, len(rows)), rows.T @ y[keep])
     return values
 
 
@@ -291,5 +291,5 @@ def _beaten_by(
 
 def beaten(values: Sequence[float] | Float[np.ndarray, " K"], answer: int) -> float:
     """Return the share of the other values below the value of `answer`. Ties count half."""
-    others = np.delete(np.asarray(values), answer)
-    return float((np.sign(values[answer] - others) + 1).mean() / 2)
+    rest = np.delete(np.asarray(values), answer)
+    return float((np.sign(values[answer] - rest) + 1).mean() / 2)

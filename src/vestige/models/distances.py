@@ -126,12 +126,12 @@ def reordered(models: Sequence[Sequence[Weights]]) -> Bool[np.ndarray, "K K"]:
     Args:
         models: The matrices of each model, in the same order. All models have the same shapes.
     """
-    found = [_invariants(matrices) for matrices in models]
+    invariants = [_invariants(matrices) for matrices in models]
     same = np.zeros((len(models), len(models)), dtype=bool)
-    for i, one in enumerate(found):
-        for j, other in enumerate(found):
-            limit = _REORDERED * one.expected
-            for a, b in ((one.norms, other.norms), (one.values, other.values)):
+    for i, first in enumerate(invariants):
+        for j, second in enumerate(invariants):
+            limit = _REORDERED * first.expected
+            for a, b in ((first.norms, second.norms), (first.values, second.values)):
                 norm = float((a @ a + b @ b).sqrt())
                 same[i, j] |= norm > 0 and float((a - b).norm()) < limit * norm
     return same

@@ -247,14 +247,14 @@ def stored_tensors(folder: Path, file: str = "model.safetensors") -> dict[str, S
     places = stored.get("weight_map") if isinstance(stored, dict) else None
     if not isinstance(places, dict) or not all(isinstance(name, str) for name in places.values()):
         raise InputError(f"{index} names no file for each tensor (weight_map), so the weights cannot be found")
-    found: dict[str, Stored] = {}
+    tensors: dict[str, Stored] = {}
     for name in sorted(set(places.values())):
         if Path(name).name != name or not (folder / name).is_file():
             raise InputError(f"{index} names {one_line(name, width=80)!r}, which is not in the folder. Fetch it again")
-        found |= _header(folder / name)
-    if lost := sorted(places.keys() - found.keys()):
+        tensors |= _header(folder / name)
+    if lost := sorted(places.keys() - tensors.keys()):
         raise InputError(f"{index} names tensors that its files do not hold: {several(lost)}. Fetch the model again")
-    return found
+    return tensors
 
 
 def _header(path: Path) -> dict[str, Stored]:

@@ -148,8 +148,8 @@ def _read_plain(
     scores = iter(score_answers(model, rows, token_budget=token_budget))
     texts = []
     for p in prompted:
-        own = [next(scores) for _ in p.texts]
-        texts.append(tuple(TextScore((*s.logp, s.end_logp), (*s.ranks, s.end_rank)) for s in own))
+        of_prompt = [next(scores) for _ in p.texts]
+        texts.append(tuple(TextScore((*s.logp, s.end_logp), (*s.ranks, s.end_rank)) for s in of_prompt))
     replies: dict[int, Reply] = {}
     for most in sorted({p.most_new for p in prompted} - {0}):
         numbers = [n for n, p in enumerate(prompted) if p.most_new == most]

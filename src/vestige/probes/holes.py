@@ -23,16 +23,13 @@ from vestige.artifacts.provenance import Stopwatch, write_provenance
 from vestige.core.errors import InputError
 from vestige.core.files import locked
 from vestige.core.ids import content_id
-from vestige.judges.base import Request
-from vestige.judges.spending import BYTES_PER_TOKEN, ServerReplies, estimated_tokens
-from vestige.judges.tasks import LONGEST_TEXT, TASKS, prompts_of
-from vestige.models.address import Limits
+from vestige.judges.spending import ServerReplies
+from vestige.judges.tasks import LONGEST_TEXT, TASKS
 from vestige.probes import VERSION
 from vestige.probes.adjacent import read_adjacent
-from vestige.probes.answering import AnswerSettings, Participants, answerer
+from vestige.probes.answering import Participants, answerer
 from vestige.probes.filters import ADJACENT, Actors, FilterSettings, filter_candidates
 from vestige.probes.hole_table import holes_and_table
-from vestige.probes.latent import Searching
 from vestige.probes.questions import Source, source_text
 from vestige.steps.subjects import Asked
 
@@ -145,78 +142,3 @@ def _filter_identity(request: FilterRequest, candidates: Sequence[Candidate]) ->
         "candidates": content_id([asdict(c) for c in candidates], length=32),
         "seed": request.who.seed,
     }
-
-
-@dataclass(frozen=True)
-class ProbeForecast:
-    """Bounds: prompts dropped early need fewer requests. Requests are by task. `most_cost` is None without prices."""
-
-    target_calls: int
-    unlearned_calls: int
-    placebo_calls: int
-    judge_requests: Mapping[str, int]
-    judge_prompt_tokens: int
-    judge_most_completion_tokens: int
-    most_cost: float | None
-
-
-_EXAMPLE_CHARACTERS = 200
-
-
-def forecast_probe(
-    n_candidates: int,
-    texts: Sequence[str],
-    searching: Searching,
-    answers: AnswerSettings,
-    limits: Limits,
-    *,
-    n_placebos: int = 0,
-) -> ProbeForecast:
-    """Estimate the cost of search and test: `n_candidates` in addition to the searches', `texts` of the forget set.
-
-    Every attempt is reckoned as a candidate. Tokens are estimates for a judge that is a language model. One that is
-    grounded in the target has none.
-    """
-    settings, n_attempts = searching.filters, searching.n_all
-    answer_tokens, rewarded_tokens = answers.max_tokens, searching.settings.rewarded(answers).max_tokens
-    # A prompt is about as long as the first line of a source: a question, or a title.
-    example = texts[0].splitlines()[0][:_EXAMPLE_CHARACTERS]
-    n = n_candidates + n_attempts
-    held_against = settings.n_held_against(n, len(texts))
-    requests = {
-        "reward": n_attempts,
-        "validity": n,
-        "overlap": n * held_against,
-        # The target's first answer, its fresh one, its own at another seed, and the unlearned model's.
-        "quality": n * (4 + n_placebos),
-    }
-    middle = sorted(texts, key=len)[len(texts) // 2]
-    rewards = {"reward": requests["reward"]}
-    others = {task: n for task, n in requests.items() if task != "reward"}
-    of_rewards = judged_tokens(rewards, example, rewarded_tokens, middle)
-    of_others = judged_tokens(others, example, answer_tokens, middle)
-    prompt_tokens = of_rewards[0] + of_others[0]
-    completion_tokens = of_rewards[1] + of_others[1]
-    return ProbeForecast(
-        target_calls=3 * n,
-        unlearned_calls=n_attempts + n,
-        placebo_calls=n_placebos * n,
-        judge_requests=requests,
-        judge_prompt_tokens=prompt_tokens,
-        judge_most_completion_tokens=completion_tokens,
-        most_cost=limits.cost(prompt_tokens, completion_tokens),
-    )
-
-
-def judged_tokens(requests: Mapping[str, int], example: str, answer_tokens: int, sample: str = "") -> tuple[int, int]:
-    """About how many tokens requests, by task, are to a language model that judges, and its replies at most."""
-    # As long as an answer may become, since a forecast is a bound.
-    answer = "x" * (BYTES_PER_TOKEN * answer_tokens)
-    sent = 0
-    written = 0
-    for task, n in requests.items():
-        if n:
-            (prompt,) = prompts_of([Request(task, example, answer, reference=answer, sample=sample)])
-            sent += n * estimated_tokens(prompt.system + prompt.user)
-            written += n * prompt.max_tokens
-    return sent, written

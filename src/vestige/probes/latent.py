@@ -12,10 +12,9 @@ N = 1 - likeness, less the constants: so the greatest reward is 10, and the clip
 takes nothing from a prompt that is new. Below, it cuts where the penalties are large: with weights of 10 most rewards
 can come to lie at -10, whatever J is.
 
-The search is compared with the same policy without learning, with paraphrases of the seeds, and with the seeds
-themselves one after the other, including the retained questions. All four make the same number of attempts, and an
-attempt counts as a call of the model, even with an empty or repeated prompt. A killed search continues with the same
-call: the stored policy writes the same questions again, and logged results are reused.
+The search is compared with the same policy without learning. Both make the same number of attempts, and an attempt
+counts as a call of the model, even with an empty or repeated prompt. A killed search continues with the same call: the
+stored policy writes the same questions again, and logged results are reused.
 
 Axes: N prompts, D width of an embedding.
 """
@@ -123,9 +122,8 @@ def neutral(rewards: Sequence[float | None]) -> list[float]:
     return [mean if r is None else r for r in rewards]
 
 
-LATENT, RANDOM, PARAPHRASE, ENUMERATION = SEARCHES = LEARNING, "random", "paraphrase", "enumeration"
-"""The ways to search: by a policy that learns, by the same without learning, by paraphrases of the seeds, by the seeds.
-"""
+LATENT, RANDOM = SEARCHES = LEARNING, "random"
+"""The ways to search: by a policy that learns, and by the same without learning."""
 NO_ANSWER = "no answer"
 """The failure of an attempt to which the model, not the judge, said nothing."""
 _HEADING = "Ask questions:"
@@ -193,12 +191,9 @@ def probe(
 ) -> list[Attempt]:
     """All attempts of a search, which begin from `seeds` (D_adj). Those in the folder are taken from there.
 
-    `source` may be a baseline, in which the policy does not learn. RANDOM has each rollout begin by itself. PARAPHRASE
-    writes each seed in other words, the seeds in turn, until all calls are made: it is best-of-n with n = calls /
-    seeds, where every attempt counts that finds something, and not only the best. ENUMERATION asks the seeds as they
-    are, in turn.
+    With the source RANDOM the policy does not learn.
     """
-    refuse_poor_seeds(seeds, 1 if source in (PARAPHRASE, ENUMERATION) else settings.n_examples)
+    refuse_poor_seeds(seeds, settings.n_examples)
     drop_torn_line(folder.attempts)
     drop_torn_line(folder.iterations)
     logged = read_attempts(folder)
@@ -227,10 +222,8 @@ def probe(
                 continue
             rollouts, new = campaign.attempts(number, before)
             attempts += new
-            numbers = cast.policy.step(rollouts, [a.reward for a in new]) if rollouts and campaign.learns else {}
-            why = ""
-            if rollouts:
-                why = collapsed(rollouts, cast.policy.settings)
+            numbers = cast.policy.step(rollouts, [a.reward for a in new]) if campaign.learns else {}
+            why = collapsed(rollouts, cast.policy.settings)
             n_judged = sum(a.j is not None for a in new)
             done = Iteration(number, len(new), n_judged, len(d_rl(attempts)), numbers, why)
             # A run that was killed before it kept its policy has logged them already.
@@ -295,32 +288,21 @@ class _Campaign:
         """Whether the policy does. It does not in a baseline."""
         return self.source == LATENT
 
-    def attempts(self, number: int, before: Sequence[Attempt]) -> tuple[Rollouts | None, list[Attempt]]:
-        """Return the attempts of an iteration, all logged. Those `before` are there already.
-
-        Of an enumeration there are no rollouts.
-        """
+    def attempts(self, number: int, before: Sequence[Attempt]) -> tuple[Rollouts, list[Attempt]]:
+        """Return the attempts of an iteration, all logged. Those `before` are there already."""
         policy = self.cast.policy.settings
-        if self.source in (PARAPHRASE, ENUMERATION):
-            n_before = (number - 1) * policy.n_rollouts
-            turn = [self.seeds[(n_before + row) % len(self.seeds)] for row in range(policy.n_rollouts)]
-            openings = [reworded(seed) if self.source == PARAPHRASE else Opening(seed, seed) for seed in turn]
-        else:
-            n_examples, rows = self.settings.n_examples, range(policy.n_rollouts)
-            openings = [listed(self.seeds, n_examples, self.seed, number, row) for row in rows]
-        rollouts = None
-        if self.source != ENUMERATION:
-            rollouts = sample(
-                self.cast.policy.actor,
-                [tuple(self.cast.tokenizer(opening.text)["input_ids"]) for opening in openings],
-                n_tokens=policy.n_tokens,
-                temperature=policy.temperature,
-                top_p=policy.top_p,
-                stop_ids=self.stop_ids,
-                seed=derive_seed(self.seed, "latent rollouts", number),
-            )
-        replies = rollouts.replies if rollouts else ()
-        prompts = [question_of(self.cast.tokenizer, reply) for reply in replies] or [o.seed for o in openings]
+        n_examples, rows = self.settings.n_examples, range(policy.n_rollouts)
+        openings = [listed(self.seeds, n_examples, self.seed, number, row) for row in rows]
+        rollouts = sample(
+            self.cast.policy.actor,
+            [tuple(self.cast.tokenizer(opening.text)["input_ids"]) for opening in openings],
+            n_tokens=policy.n_tokens,
+            temperature=policy.temperature,
+            top_p=policy.top_p,
+            stop_ids=self.stop_ids,
+            seed=derive_seed(self.seed, "latent rollouts", number),
+        )
+        prompts = [question_of(self.cast.tokenizer, reply) for reply in rollouts.replies]
         # Before anybody is paid for what is not going to be logged.
         self._refuse_another(before, [replace(b, prompt=p) for b, p in zip(before, prompts, strict=False)])
         drafts = self._judged(openings, prompts, number, before)
@@ -407,11 +389,6 @@ def _with_verdict(draft: Attempt, answer: str | None, judgement: Judgement | Non
     )
 
 
-def reworded(seed: str) -> Opening:
-    """Return a list of wordings of one question, beginning with the seed."""
-    return Opening(seed, f"The same question in other words:\n1. {on_a_line(seed)}\n2.")
-
-
 class Yield(NamedTuple):
     """A search's yield: D_RL, its different holes, holes for 1,000 calls, and the call of the first.
 
@@ -455,11 +432,6 @@ class Searching:
     def n_attempts(self) -> int:
         """Of one search."""
         return self.settings.n_iterations * self.policy_settings.n_rollouts
-
-    @property
-    def n_all(self) -> int:
-        """Attempts of all searches."""
-        return len(self.sources) * self.n_attempts
 
 
 def search(

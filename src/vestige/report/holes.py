@@ -94,7 +94,6 @@ SOURCES = {
     "adjacent": "adjacent questions",
     "latent": "latent search",
     "random": "random search",
-    "paraphrase": "paraphrased questions",
 }
 """The display names of the sources. Another one keeps its own name."""
 STANDING_WORDS: dict[Standing, str] = {

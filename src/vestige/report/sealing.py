@@ -168,12 +168,12 @@ def check_timestamp(reply: Path, sums: Path) -> str:
         raise InputError("A timestamp is read by openssl, which is not installed. Install it.")
     read_bytes(reply, most=2**20)
     run = partial(subprocess.run, capture_output=True, text=True, check=False)
-    told = run(["openssl", "ts", "-reply", "-in", str(reply), "-text"]).stdout
-    name = re.search(r"^Hash Algorithm: (sha256|sha384|sha512)\s*$", told, re.MULTILINE)
-    time = re.search(r"^Time stamp: (.+)$", told, re.MULTILINE)
-    if "Status: Granted" not in told or name is None or time is None:
+    printed = run(["openssl", "ts", "-reply", "-in", str(reply), "-text"]).stdout
+    name = re.search(r"^Hash Algorithm: (sha256|sha384|sha512)\s*$", printed, re.MULTILINE)
+    time = re.search(r"^Time stamp: (.+)$", printed, re.MULTILINE)
+    if "Status: Granted" not in printed or name is None or time is None:
         raise InputError(f"{reply} is no granted RFC 3161 timestamp. Ask the authority again.")
-    dump = told.partition("Message data:")[2].partition("Serial number:")[0]
+    dump = printed.partition("Message data:")[2].partition("Serial number:")[0]
     # A line is `0000 - 2c f2 4d-ba 5f   ,.M._`: the place, up to sixteen bytes, and the same as characters.
     lines = re.findall(r"^\s+[0-9a-f]{4} - ((?:[0-9a-f]{2}[ -]){1,16})", dump, re.MULTILINE)
     stamped = "".join(re.findall("[0-9a-f]{2}", "".join(lines)))

@@ -151,13 +151,13 @@ SOURCE_COLUMNS = (
 def write_hole_tables(folder: Path, probes: Sequence[Probe]) -> None:
     """Write holes.csv and hole_sources.csv of some searches into `folder`."""
     holes, rows = [], []
-    for found in probes:
-        for hole in found.holes:
-            cells = {"probe": found.name, **vars(hole)}
+    for probe in probes:
+        for hole in probe.holes:
+            cells = {"probe": probe.name, **vars(hole)}
             holes.append({column: cells[column] for column in HOLE_COLUMNS})
-        for row in found.table.rows:
+        for row in probe.table.rows:
             for placebo in row.placebos or (None,):
-                rows.append(_source(found, row, placebo))
+                rows.append(_source(probe, row, placebo))
     write_csv(folder / "holes.csv", HOLE_COLUMNS, _readable(holes))
     write_csv(folder / "hole_sources.csv", SOURCE_COLUMNS, _readable(rows))
 

@@ -108,17 +108,6 @@ def print_json(value: Any) -> None:
     print(json.dumps(plain, indent=2))
 
 
-def print_counts(counts: Mapping[str, int]) -> None:
-    """Print a command's cost in counts, a line each."""
-    for noun, n in counts.items():
-        print(f"  {n:>12,} {noun}")
-
-
-def print_cost(cost: float | None) -> None:
-    """Print the cost, if prices are set."""
-    print("  its cost: unknown without prices" if cost is None else f"  {cost:>12,.2f} for it, by your prices")
-
-
 def counted(counts: Mapping[str, int]) -> str:
     """As in `3 empty, 1 cut short`."""
     return ", ".join(f"{n:,} {noun}" for noun, n in counts.items())
@@ -521,23 +510,6 @@ def _placebo_in_words(row: "HoleRow", placebo: "Placebo") -> str:
         return f"{row.source}: the answers of the placebo ({name}) are the target's word for word, so it shows nothing"
     beyond = "" if placebo.excess is None else f"; beyond these {placebo.excess.said()}"
     return f"{row.source}: false holes, of the placebo ({name}): {rate.said()} of {rate.n}{beyond}"
-
-
-def print_probe_forecast(forecast: Any, *, grounded: bool, as_json: bool) -> None:
-    """What probing would take at most. A grounded judge takes passes of the target and no tokens of a server."""
-    if as_json:
-        return print_json(forecast)
-    print("at most; nothing was asked:")
-    models = {"the target model": forecast.target_calls, "the unlearned model": forecast.unlearned_calls}
-    models |= {"placebos": forecast.placebo_calls} if forecast.placebo_calls else {}
-    print_counts({f"prompts to {who}": n for who, n in models.items()})
-    print_counts({f"judgements of {task}": n for task, n in forecast.judge_requests.items()})
-    if grounded:
-        print("  the judge is the target itself: no tokens of another model")
-        return
-    tokens = forecast.judge_prompt_tokens, forecast.judge_most_completion_tokens
-    print_counts(dict(zip(("tokens to the judge, estimated", "tokens from the judge"), tokens, strict=True)))
-    print_cost(forecast.most_cost)
 
 
 def print_soundness(soundness: "Soundness", output_dir: Path) -> None:
