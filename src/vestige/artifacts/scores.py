@@ -270,7 +270,8 @@ class ScoreTable:
         _agree(where, "role", self.roles.setdefault(model, role), role)
         _agree(where, "measurement", self.measurements.setdefault(name, measurement), measurement)
         of_questions = questions or {}
-        for item in scores:
+        # Whoever fills the table from one dict of questions has made that its own.
+        for item in scores if questions is not self.questions else ():
             question = of_questions.get(item, _OF_FORGET)
             first = self.questions.setdefault(item, question)
             # The place in words takes longer than all else here, and is needed for an error alone.

@@ -920,7 +920,10 @@ def model_scores(columns: Sequence[LogColumn]) -> list[ModelScores]:
             blank = ("",) * len(items)
             columns_of_texts = (part.questions or blank, part.answers or blank, part.replies or blank)
             texts = dict(zip(items, map(Texts, *columns_of_texts), strict=True))
-        chances = [note.chance for note in part.notes] or [part.chance] * len(items)
+        chances = None
+        if part.notes or part.chance is not None:
+            of_notes = [note.chance for note in part.notes]
+            chances = np.array(of_notes or [part.chance] * len(items), dtype=float)
         missing = np.flatnonzero(np.isnan(part.scores)).tolist()
         scores = ModelScores(
             model=column.entry.name,
@@ -931,7 +934,7 @@ def model_scores(columns: Sequence[LogColumn]) -> list[ModelScores]:
             facts=tuple(note.fact for note in part.notes),
             groups=tuple(note.group for note in part.notes),
             questions=part.questions if shown else (),
-            chances=np.array(chances, dtype=float),
+            chances=chances,
             reasons={items[place]: part.reasons[place] for place in missing if part.reasons.get(place)},
             texts=texts,
             format="forced" if kind == "bits" else part.name,

@@ -334,7 +334,7 @@ def score_table(columns: Sequence[ModelScores]) -> ScoreTable:
             split = cast(Split, said[kind, item])
             questions[item] = Question(split, said.get(("fact", item), ""), said.get(("group", item), ""))
     measurements = {name: _measurement(said, name, of_name) for name, of_name in by_name.items()}
-    table = ScoreTable()
+    table = ScoreTable(questions=questions)
     for column in columns:
         table.add(
             column.model,

@@ -455,6 +455,11 @@ def _span(prompt: str, marks: Sequence[tuple[str, str]]) -> tuple[int, int]:
     return 0, len(prompt)
 
 
+@lru_cache(maxsize=64)
+def _names(n: int) -> list[str]:
+    return [str(number) for number in range(n)]
+
+
 def indexed(values: Any) -> tuple[list[str], list[Any]]:
     """The keys and values of a list, or of an object whose keys number them."""
     if isinstance(values, list):
@@ -462,6 +467,8 @@ def indexed(values: Any) -> tuple[list[str], list[Any]]:
     if not isinstance(values, dict):
         return [], []
     keys = list(values)
+    if keys == _names(len(keys)):
+        return keys, list(values.values())
     # Keys are numbers as texts, of which "10" would stand before "2".
     ordered = sorted(keys, key=lambda key: (len(key), key))
     if ordered == keys:

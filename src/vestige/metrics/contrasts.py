@@ -225,7 +225,7 @@ class Draws:
             return self.value, self.value
         if np.isinf(self.low).any():
             return -math.inf, math.inf
-        low, high = self._quantiles(tail)
+        low, high = self.tails if tail == _TAIL else self._quantiles(tail)
         return min(low, self.value), max(high, self.value)
 
     @cached_property
