@@ -131,6 +131,15 @@ class Halves:
         return judged
 
 
+class Silent:
+    """Grades nothing."""
+
+    name = "silent"
+
+    def judge(self, requests):
+        return [Judgement(None, failure="unreadable")] * len(requests)
+
+
 def test_mt_bench_asks_the_second_turn_after_the_first(tmp_path, monkeypatch):
     rows = [{"turns": ["Name a colour.", "Name another."]}, {"turns": ["Count to two.", "Count on."]}]
     questions = written(tmp_path / "questions.jsonl", rows)
@@ -141,8 +150,13 @@ def test_mt_bench_asks_the_second_turn_after_the_first(tmp_path, monkeypatch):
             output_dir=tmp_path / "model",
             device="cpu",
         )
-    monkeypatch.setattr("vestige.judges.local.grader_of", lambda *_: Grader(Halves(), {}))
     how = (str(model.path), str(questions), "local:judge", tmp_path / "grades", 8, "cpu")
+    monkeypatch.setattr("vestige.judges.local.grader_of", lambda *_: Grader(Silent(), {}))
+    with pytest.raises(InputError, match="graded no answer of turn 1"):
+        mt_bench(*how)
+    # The answers were kept, so the model is not asked again.
+    monkeypatch.setattr("vestige.steps.subjects.asked_model", None)
+    monkeypatch.setattr("vestige.judges.local.grader_of", lambda *_: Grader(Halves(), {}))
     result = mt_bench(*how)
     # A first turn is graded 2, a second one 2 + 2 * 3: the judge saw both of the user's turns.
     assert [(row["grade"], row["graded"], row["not graded"]) for row in result] == [(2.0, 1, 1), (8.0, 1, 1)]

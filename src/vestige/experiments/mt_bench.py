@@ -60,10 +60,15 @@ def mt_bench(
     output_dir.mkdir(parents=True, exist_ok=True)
     # A judge that cannot be reached is an error before the model is asked.
     grader = grader_of(judge_spec(judge), output_dir / "replies", device)
-    asked = asked_model(requests.model_settings(model, Reading(device, dtype, False, ""))).loaded
-    firsts = _replies(asked, [[turn] for turn, _ in turns], answer_tokens)
-    talks = [[first, reply, second] for (first, second), reply in zip(turns, firsts, strict=True)]
-    seconds = _replies(asked, talks, answer_tokens)
+    answers = output_dir / "answers.json"
+    if not answers.is_file():
+        asked = asked_model(requests.model_settings(model, Reading(device, dtype, False, ""))).loaded
+        firsts = _replies(asked, [[turn] for turn, _ in turns], answer_tokens)
+        talks = _talks(turns, firsts)
+        # Kept before any is graded: a judge may fail after an hour of answers.
+        write_json(answers, [firsts, _replies(asked, talks, answer_tokens)])
+    firsts, seconds = read_json(answers)
+    talks = _talks(turns, firsts)
     rows, kept = [], []
     for turn, replies in (("turn 1", firsts), ("turn 2", seconds)):
         said = [talk[0] if turn == "turn 1" else _told(talk) for talk in talks]
@@ -89,6 +94,11 @@ def _turns(row: Mapping[str, object], source: str) -> tuple[str, str]:
     if not isinstance(turns, list | tuple) or len(turns) != 2 or not all(isinstance(turn, str) for turn in turns):
         raise InputError(f"A row of {one_line(source)} has no two texts in 'turns' or 'prompt'. Give MT-Bench's file.")
     return turns[0], turns[1]
+
+
+def _talks(turns: list[tuple[str, str]], firsts: list[str]) -> list[list[str]]:
+    """Each conversation up to its second question."""
+    return [[first, reply, second] for (first, second), reply in zip(turns, firsts, strict=True)]
 
 
 def _told(talk: list[str]) -> str:
