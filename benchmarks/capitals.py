@@ -38,6 +38,8 @@ SHOWN = {
     "choices.choose/accuracy": "option by letter",
     "freeform.forced_plain/probability": "probability",
 }
+UNKNOWN = ", unknown capitals"
+"""Marks the attacks on capitals that the base model never named."""
 PRECISION: Any = "bfloat16"
 """Number format of matrix products in training."""
 PAIRED = ("free reply", "option by text", "option by letter")
@@ -110,8 +112,13 @@ def exact_test(first: Any, second: Any) -> dict[str, float]:
 
 def interval(values: Any) -> dict[str, float]:
     """The ends of a bootstrap's 95 % interval of the mean."""
-    draws = np.random.default_rng(0).integers(len(values), size=(10_000, len(values)))
-    return dict(zip(("low", "high"), np.quantile(values[draws].mean(axis=1), [0.025, 0.975]), strict=True))
+    return dict(zip(("low", "high"), np.quantile(means(values, 0), [0.025, 0.975]), strict=True))
+
+
+def means(values: Any, seed: int) -> Any:
+    """The means of 10,000 resamples."""
+    draws = np.random.default_rng(seed).integers(len(values), size=(10_000, len(values)))
+    return values[draws].mean(axis=1)
 
 
 def scores(results: Any, **columns: Any) -> pd.DataFrame:
@@ -158,6 +165,25 @@ def beyond(gained: pd.DataFrame) -> pd.DataFrame:
             more = (wide[model] - wide["base"]).dropna().to_numpy()
             row = {"attack": attack, "metric": metric, "model": model, "beyond base": more.mean()}
             rows.append({**row, **interval(more), **exact_test(0, more), "questions": len(more)})
+    return pd.DataFrame(rows)
+
+
+def beyond_unknown(gained: pd.DataFrame) -> pd.DataFrame:
+    """Each model's gain for capitals to forget, less its gain for capitals that the base model never named.
+
+    `p` is that of the gain for the latter. The groups hold different questions, so each is resampled by itself.
+    """
+    rows = []
+    for (attack, model, metric), group in gained.groupby(["attack", "model", "metric"], sort=False):
+        same = gained["attack"].eq(f"{attack}{UNKNOWN}") & gained["model"].eq(model) & gained["metric"].eq(metric)
+        never = gained[same]
+        if never.empty:
+            continue
+        known, unknown = group["gain"].to_numpy(), never["gain"].to_numpy()
+        low, high = np.quantile(means(known, 0) - means(unknown, 1), [0.025, 0.975])
+        row = {"attack": attack, "model": model, "metric": metric, "known": known.mean(), "unknown": unknown.mean()}
+        row |= {"p": exact_test(never["before"], never["after"])["p"], "beyond": known.mean() - unknown.mean()}
+        rows.append({**row, "low": low, "high": high})
     return pd.DataFrame(rows)
 
 
@@ -284,7 +310,7 @@ def relearned(trial: Trial, models: dict[str, Any]) -> list[pd.DataFrame]:
                 batch_size=4,
                 precision=PRECISION,
             )
-            for which, data in (("", trial.common), (", unknown capitals", never)):
+            for which, data in (("", trial.common), (UNKNOWN, never)):
                 place = trial.folder / f"attacks {name}{which}"
                 result = vestige.attack(model, attack, evals=EVALS, output_dir=place, **data)
                 after.append(attacked(result, model=name, attack_on=f"{material}{which}"))
@@ -317,8 +343,10 @@ def show_gains(trial: Trial, after: list[pd.DataFrame]) -> None:
     """The gains by the attacks so far, and those beyond the base model's."""
     frame = pd.concat(after).drop(columns="attack").rename(columns={"attack_on": "attack"})
     gained = gains(frame)
-    means = gained.groupby(["attack", "model", "metric"], sort=False)[["before", "after", "gain"]].mean().reset_index()
-    trial.show({"Gains": means, "Gains beyond the base model": beyond(gained)})
+    by_attack = gained.groupby(["attack", "model", "metric"], sort=False)[["before", "after", "gain"]]
+    tables = {"Gains": by_attack.mean().reset_index(), "Gains beyond the base model": beyond(gained)}
+    tables["Gains beyond capitals that were never named"] = beyond_unknown(gained)
+    trial.show(tables)
 
 
 def main() -> None:
