@@ -96,11 +96,11 @@ def test_every_person_has_a_line_those_first_that_fail():
 
     groups = (
         line("Ann", 0.25, "leakage", False),
-        line("Zo\u00eb", 0.8, "leakage", True),
+        line("Zo\u00eb", 0.95, "leakage", True),
         line("Bo", 3.0, "bits", False),
     )
     assert groups_in_words(SimpleNamespace(groups=groups)) == [
-        "Zo\u00eb (4 facts), ga: 80 % left (60 % to 90 %), written answer, above the margin",
+        "Zo\u00eb (4 facts), ga: 95 % left (75 % to 100 %), written answer, above the margin",
         "Ann (4 facts), ga: 25 % left (5 % to 35 %), written answer",
         "Bo (4 facts), ga: 3.0 bits likelier (2.8 bits to 3.1 bits), written answer",
     ]

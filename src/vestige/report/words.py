@@ -28,7 +28,7 @@ from vestige.artifacts.audits import (
     VerdictLine,
     by_level,
 )
-from vestige.artifacts.verdicts import logs_said, n_facts, percentage, sized, tested_claims
+from vestige.artifacts.verdicts import logs_said, n_facts, percentage, possible, sized, tested_claims
 from vestige.core.estimates import NO_INTERVAL, Estimate
 from vestige.core.items import QUESTION_FORMS
 from vestige.report.evidence import forget_label
@@ -187,7 +187,8 @@ def format_name(name: str) -> str:
 
 def group_said(g: GroupLine) -> str:
     """Return the remainder of one contract or person, as in `40 % left (22 % to 51 %), written answer`."""
-    value, low, high = (sized(x, g.size.unit) for x in (g.size.value, g.size.low, g.size.high))
+    size = possible(g.size)
+    value, low, high = (sized(x, size.unit) for x in (size.value, size.low, size.high))
     return f"{value} {'likelier' if g.size.unit == 'bits' else 'left'} ({low} to {high}), {format_name(g.by)}"
 
 
