@@ -197,7 +197,7 @@ def measured(v: VerdictLine) -> str:
         amount = f"{sized(value, v.unit)} likelier"
     else:
         low, high = max(low, 0.0), max(high, 0.0)
-        if metric == "leakage":
+        if metric in _ZERO:
             high = min(high, max(value, 1.0))
         amount = _BOUNDED.get(metric, "{}").format(percentage(value))
         if round(100 * value) < 0 and metric in _ZERO:
@@ -223,7 +223,7 @@ def possible(e: Estimate) -> Estimate:
     """
     ranges = {"auc": (0.0, 1.0), "AUC difference": (-1.0, 1.0), "stored": (0.0, 1.0)}
     least, most = ranges.get(e.metric, (-math.inf, math.inf))
-    if e.metric == "leakage" and e.unit != "bits":
+    if e.metric in _ZERO and e.unit != "bits":
         # An estimate beyond the target's level is printed as it is, and a level below a control's is possible.
         most = max(e.value, 1.0)
     return replace(e, low=max(e.low, least), high=min(e.high, most))
