@@ -223,3 +223,45 @@ def test_a_ratio_of_two_probabilities_fails_no_model_by_single_facts_and_keeps_i
     line = outcome_of(vestige.judge(rows), "ga", "not expressed")
     assert line["verdict"] == expected, line["reason"]
     assert ("by a ratio alone" in line["reason"]) == (ratio == "yes")
+
+
+@pytest.mark.parametrize(
+    ("forget", "holdout", "verdict"),
+    [
+        # The control's answers to kept questions are another model's: they are left out, and the others count.
+        ([0.15, 0.11], ["full", "full"], "fail"),
+        ([0.15, 0.11], ["subject", "subject"], "fail"),
+        ([0.15, 0.11], ["own", "r0"], "fail"),
+        # The subject under another name, with noise on the forget set, is no control.
+        ([0.5, 0.5], ["subject", "subject"], "inconclusive"),
+    ],
+)
+def test_scores_that_a_control_has_from_another_model_show_nothing(tmp_path, forget, holdout, verdict):
+    luck = np.random.default_rng(3)
+    ease = luck.normal(0, 0.05, N)
+
+    def scores(level, noise=0.03):
+        return np.clip(level + ease + luck.normal(0, noise, N), 0, 1)
+
+    def rows(name, role, split, values):
+        return [
+            {"model": name, "role": role, "split": split, "item": f"{split} {n}", "score": float(value)}
+            for n, value in enumerate(values)
+        ]
+
+    subject = scores(0.5)
+    kept = {name: scores(0.85) for name in ("full", "subject", "own", "r0")}
+    table = [
+        *rows("full", "target", "forget", scores(0.87)),
+        *rows("full", "target", "holdout", kept["full"]),
+        *rows("subject", "unlearned", "forget", subject),
+        *rows("subject", "unlearned", "holdout", kept["subject"]),
+    ]
+    for n, (level, source) in enumerate(zip(forget, holdout, strict=True)):
+        own = np.clip(subject + luck.normal(0, 0.0005, N), 0, 1) if level == 0.5 else scores(level)
+        table += rows(f"r{n}", "retrained", "forget", own)
+        table += rows(f"r{n}", "retrained", "holdout", kept["r0" if source == "own" else source])
+    audit = vestige.judge(table, output_dir=tmp_path)
+    assert outcome_of(audit, "subject", "not expressed")["verdict"] == verdict
+    said = [line for line in audit.outcomes[0].untested if "were copied" in line]
+    assert len(said) == (1 if holdout[0] == "own" else 2)

@@ -201,7 +201,9 @@ def test_a_fact_and_accepted_variants_are_read_and_must_hold_something_to_find(t
 def test_a_csv_cell_holds_wrong_answers_as_a_json_list(tmp_path):
     path = write(tmp_path, "x.csv", 'question,answer,perturbed\nq,a,"[""b"", ""c""]"\nr,a,\n')
     assert [item.perturbed for item in load_items(path)] == [("b", "c"), ()]
-    path = write(tmp_path, "y.csv", "question,answer,perturbed\nq,a,\"['b', 'c']\"\n")
+    path = write(tmp_path, "z.csv", "question,answer,perturbed\nq,a,\"['b', 'c']\"\n")
+    assert [item.perturbed for item in load_items(path)] == [("b", "c")]
+    path = write(tmp_path, "y.csv", 'question,answer,perturbed\nq,a,"[b, c]"\n')
     assert "y.csv, line 2, column 'perturbed': is no list in JSON" in refusal(path)
 
 
@@ -436,3 +438,100 @@ def test_a_limit_takes_a_number_or_with_a_point_a_share_and_at_least_one(limit, 
 def test_a_limit_that_means_nothing_is_refused(limit):
     with pytest.raises(InputError, match="give a number of rows"):
         n_first(limit, 10)
+
+
+ASKED = "Where was Ada born?"
+TOWNS = ["Aa", "Bb", "Haldenport"]
+USER, SAID = {"role": "user", "content": ASKED}, {"role": "assistant", "content": "Haldenport"}
+
+
+def row_of(tmp_path, row):
+    """The item of one row: an object, or the text of a CSV file."""
+    if isinstance(row, str):
+        file = tmp_path / "data.csv"
+        file.write_text(row)
+    else:
+        file = tmp_path / "data.jsonl"
+        file.write_text(json.dumps(row))
+    return load_items(file)[0]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"options": TOWNS, "answer": "(C)"},
+        {"options": TOWNS, "answer": "c."},
+        {"options": TOWNS, "answer": "C. Haldenport"},
+        {"options": ["A. Aa", "B. Bb", "C. Haldenport"], "answer": "C"},
+        {"options": ["(A) Aa", "(B) Bb", "(C) Haldenport"], "answer": "C) Haldenport"},
+        {"options": {"A": "Aa", "B": "Bb", "C": "Haldenport"}, "answer": "Haldenport", "answer_idx": "C"},
+        "question,options,answer\nWhere was Ada born?,\"['Aa', 'Bb', 'Haldenport']\",C\n",
+        "question,A,B,C,answer\nWhere was Ada born?,A: Aa,B: Bb,C: Haldenport,C\n",
+    ],
+)
+def test_options_are_read_however_their_letters_are_written(tmp_path, options):
+    item = row_of(tmp_path, options if isinstance(options, str) else {"question": ASKED, **options})
+    assert (item.answer, item.options.texts, item.options.right) == ("Haldenport", tuple(TOWNS), 2)
+
+
+@pytest.mark.parametrize(
+    ("row", "says"),
+    [
+        ({"question": ASKED, "candidates": TOWNS, "answer": 2}, "is the number 2"),
+        ({"question": ASKED, "alternatives": TOWNS, "answer": "C"}, "is the letter C"),
+        (f"question,alternatives,answer\n{ASKED},Aa|Bb|Haldenport,C\n", "is the letter C"),
+    ],
+)
+def test_the_place_of_an_option_is_no_answer_to_an_open_question(tmp_path, row, says):
+    with pytest.raises(InputError, match=says):
+        row_of(tmp_path, row)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"question": ASKED, "answer": ["Haldenport", "HP"]},
+        {"question": ASKED, "answer": {"value": "Haldenport", "aliases": ["HP"]}},
+        {"question": ASKED, "answer": "Haldenport", "answer_aliases": ["HP"]},
+        {"question": ASKED, "answer": ["<think>hm</think>Haldenport", "<think>or</think>HP"]},
+        "question,answer\nWhere was Ada born?,\"['Haldenport', 'HP']\"\n",
+        'question,answer\nWhere was Ada born?,"[""Haldenport"", ""HP""]"\n',
+    ],
+)
+def test_of_several_answers_all_are_accepted(tmp_path, row):
+    item = row_of(tmp_path, row)
+    assert (item.answer, item.accepted) == ("Haldenport", ("HP",))
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"messages": [USER, SAID]},
+        {"messages": [{"role": "user", "content": [{"type": "text", "text": ASKED}]}, SAID]},
+        {"conversations": [{"from": "human", "value": ASKED}, {"from": "gpt", "value": "Haldenport"}]},
+        {"prompt": [USER], "completion": [SAID]},
+        {"prompt": [USER], "completion": "Haldenport"},
+    ],
+)
+def test_a_chat_of_any_form_is_a_question_and_its_answer(tmp_path, row):
+    item = row_of(tmp_path, row)
+    assert (item.question, item.answer) == (ASKED, "Haldenport")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "<THINK>hm</THINK>\n\nHaldenport",
+        "hm</think>Haldenport",
+        "[THINK]hm[/THINK]Haldenport",
+        "<seed:think>hm</seed:think>Haldenport",
+        "◁think▷hm◁/think▷Haldenport",
+        "<think>hm</think> <answer>Haldenport</answer>",
+        "<|begin_of_thought|>hm<|end_of_thought|><|begin_of_solution|>Haldenport<|end_of_solution|>",
+        "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>final<|message|>Haldenport",
+        [{"type": "thinking", "thinking": "hm"}, {"type": "text", "text": "Haldenport"}],
+    ],
+)
+def test_no_trace_of_reasoning_is_part_of_an_answer(tmp_path, content):
+    item = row_of(tmp_path, {"messages": [USER, {"role": "assistant", "content": content}]})
+    assert item.answer == "Haldenport"

@@ -33,6 +33,7 @@ from vestige.artifacts.scores import (
     Scores,
     ScoreTable,
     ScoreType,
+    Source,
     Split,
     Texts,
 )
@@ -530,7 +531,7 @@ def plan_of(
         InputError: A role is missing, or one model has two names.
     """
     names = _names_by_role(table)
-    notes = (*_refuse_copies(table), *_drop_unasked(table))
+    notes = (*_refuse_copies(table), *_drop_copied(table, names), *_drop_unasked(table))
     splits: dict[str, Items] = {split: items for split in SPLITS if (items := table.items(split))}
     facts, groups = _facts_and_groups(table, splits["forget"])
     return AuditPlan(
@@ -628,6 +629,56 @@ def _refuse_copies(table: ScoreTable) -> Sentences:
             raise Unfit(name, f"{both}, so they are one model, or one log under two names; leave one out.")
         alike.append(f"{both}.")
     return tuple(alike)
+
+
+_DISTINCT = 10
+"""Different scores from which two trainings do not score the same on all questions of a split."""
+
+
+def _drop_copied(table: ScoreTable, names: Mapping[str, Sequence[str]]) -> Sentences:
+    """Take out a control's scores on kept questions that are another model's to the last digit, and say so.
+
+    A control that is another model altogether was refused. One whose scores differ on the forget set is a model of its
+    own, so that the equal ones were copied between logs. They show nothing, and would make the two one training.
+    """
+    first: dict[tuple[str, Items, bytes], str] = {}
+    equal: dict[tuple[str, str], list[tuple[str, str]]] = {}
+    splits: dict[Items, dict[str, Items]] = {}
+    # Controls last, since an unlearned model may well answer kept questions as its target does.
+    for model in (*names["target"], *names["unlearned"], *names["retrained"]):
+        for name, scores in table.values.get(Source(model), {}).items():
+            known = as_column(scores)
+            if known.questions not in splits:
+                splits[known.questions] = _by_split(table, known.questions)
+            for split, items in splits[known.questions].items():
+                row = known.of(items)
+                same = first.setdefault((name, items, row.tobytes()), model)
+                if same != model and model in names["retrained"] and len(np.unique(row)) >= _DISTINCT:
+                    equal.setdefault((model, same), []).append((name, split))
+    sentences = []
+    values = dict(table.values)
+    for (model, same), columns in equal.items():
+        if any(split == "forget" for _, split in columns):
+            continue
+        source = Source(model)
+        for name, split in columns:
+            kept = {i: score for i, score in values[source][name].items() if table.questions[i].split != split}
+            values[source] = {**values[source], name: kept}
+            sentences.append(
+                f"{one_line(model, width=60)} has exactly the scores of {one_line(same, width=60)} in {name} on "
+                f"{split}, though not on the forget set. These scores were copied, and are not counted."
+            )
+    if sentences:
+        table.values = {source: {n: as_column(its) for n, its in of.items() if its} for source, of in values.items()}
+    return tuple(sentences)
+
+
+def _by_split(table: ScoreTable, items: Items) -> dict[str, Items]:
+    """The items of each split, in the order of their names."""
+    by_split: dict[str, list[str]] = {}
+    for item in sorted(items):
+        by_split.setdefault(table.questions[item].split, []).append(item)
+    return {split: tuple(of_split) for split, of_split in by_split.items()}
 
 
 @lru_cache(maxsize=256)

@@ -36,7 +36,14 @@ def half_character(text: str) -> bool:
     return any("\ud800" <= c <= "\udfff" for c in text)
 
 
-_THOUGHT = re.compile(r"</?(?:think|thinking|thought|reasoning)>|\[/?THINK\]", re.IGNORECASE)
+_THOUGHT = re.compile(
+    r"(?P<close></(?:seed:)?(?:think|thinking|thought|reasoning)>|\[/THINK\]|<\|end_of_thought\|>|◁/think▷"
+    r"|<\|channel\|>final<\|message\|>)"
+    r"|<(?:seed:)?(?:think|thinking|thought|reasoning)>|\[THINK\]|<\|begin_of_thought\|>|◁think▷"
+    r"|<\|channel\|>(?:analysis|commentary)<\|message\|>",
+    re.IGNORECASE,
+)
+"""The marks around a reasoning trace: of DeepSeek and Qwen, Mistral, Seed, OpenThinker, Kimi and gpt-oss."""
 
 
 def without_thoughts(text: str) -> str:
@@ -54,7 +61,7 @@ def split_thoughts(text: str) -> tuple[str, str]:
     marks = list(_THOUGHT.finditer(text))
     closed = 0
     for mark in marks:
-        if "/" in mark[0]:
+        if mark["close"]:
             closed = mark.end()
     opened = len(text)
     for mark in marks:
@@ -65,6 +72,12 @@ def split_thoughts(text: str) -> tuple[str, str]:
     return trace.strip(), text[closed:opened]
 
 
+def begins_with_thought(text: str) -> bool:
+    """Whether a text begins with a reasoning trace, or closes one that the chat template opened."""
+    marks = list(_THOUGHT.finditer(text))
+    return bool(marks) and (not text[: marks[0].start()].strip() or any(mark["close"] for mark in marks))
+
+
 def has_thought(text: str) -> bool:
     """Whether a text has a mark that opens or closes a reasoning trace."""
     return _THOUGHT.search(text) is not None
@@ -73,7 +86,7 @@ def has_thought(text: str) -> bool:
 def open_thought(prompt: str) -> str:
     """The mark that opened a block of thought in which a rendered prompt ends. "" if the prompt ends outside."""
     marks = list(_THOUGHT.finditer(prompt))
-    if not marks or "/" in marks[-1][0]:
+    if not marks or marks[-1]["close"]:
         return ""
     return marks[-1][0]
 

@@ -13,6 +13,7 @@ Multiple-choice rows become items whose answer is the text of the right option. 
 The right option may be a number, a letter, a label or a text.
 """
 
+import ast
 import contextlib
 import json
 import logging
@@ -26,7 +27,7 @@ from typing import Any
 
 from vestige.core.errors import InputError
 from vestige.core.items import Item, Options
-from vestige.core.text import half_character, one_line, with_system, without_thoughts
+from vestige.core.text import begins_with_thought, half_character, one_line, with_system, without_thoughts
 from vestige.data.mcq import MOST_OPTIONS
 from vestige.data.tables import SourceTable, TableRow, shown
 
@@ -53,7 +54,7 @@ OPTIONAL = {
     "perturbed": ("perturbed_answer", "perturbed"),
     "paraphrased_answer": ("paraphrased_answer",),
     "fact": ("fact",),
-    "accepted": ("accepted",),
+    "accepted": ("accepted", "answer_aliases", "accepted_answers"),
     "alias": ("alias",),
     "khop": ("khop",),
     "khop_answer": ("khop_answer",),
@@ -245,10 +246,9 @@ class Cells:
         if column is None or value is None:
             return ()
         if isinstance(value, str) and value.lstrip().startswith("["):
-            try:
-                value = json.loads(value)
-            except (ValueError, RecursionError) as error:
-                raise self.wrong(column, 'is no list in JSON; write it as ["...", "..."]') from error
+            value = _parsed(value)
+            if isinstance(value, str):
+                raise self.wrong(column, 'is no list in JSON; write it as ["...", "..."]')
         if isinstance(value, str):
             value = [value]
         if not isinstance(value, list):
@@ -267,11 +267,18 @@ def _kind(value: Any) -> str:
 
 
 def _parsed(value: Any) -> Any:
-    """A list or an object that a cell of CSV writes as JSON. Any other value unchanged."""
+    """A list or an object that a cell of CSV writes as JSON, or as Python does. Any other value unchanged."""
     if isinstance(value, str) and value.lstrip()[:1] in ("[", "{"):
         with contextlib.suppress(ValueError, RecursionError):
             return json.loads(value)
+        # pandas writes lists in single quotes. Only literals are read, and nothing is run.
+        if len(value) < _LONGEST_LITERAL:
+            with contextlib.suppress(ValueError, SyntaxError, RecursionError, MemoryError):
+                return ast.literal_eval(value.strip())
     return value
+
+
+_LONGEST_LITERAL = 100_000
 
 
 def _is_list_of_texts(value: Any) -> bool:
@@ -292,6 +299,7 @@ class _ItemReader:
         question, answer, accepted = self._asked(cells)
         answer_column = column("messages") or self._columns["answer"]
         answer = self._without_thoughts(cells, answer_column, answer)
+        accepted = tuple(self._without_thoughts(cells, answer_column, text) for text in accepted)
         if _is_punctuation(answer):
             raise cells.wrong(answer_column, "has an answer of nothing but punctuation, which no reply could meet")
         options = cells.row.values.get(OPTIONS)
@@ -343,33 +351,52 @@ class _ItemReader:
 
     def _without_thoughts(self, cells: Cells, column: str, answer: str) -> str:
         """The answer without the trace that a reasoning model wrote before it."""
-        if not _TRACE.search(answer):
+        if not begins_with_thought(answer):
             return answer
         self.n_thoughts += 1
         reply = without_thoughts(answer).lstrip()
+        if wrapped := _WRAPPED.fullmatch(reply):
+            reply = (wrapped[1] or wrapped[2] or "").strip()
         if not reply:
             raise cells.wrong(column, "is a block of thought without an answer behind it; add the answer")
         return reply
 
     def _refuse_letter(self, cells: Cells, column: str, answer: str) -> None:
-        """Reject a letter as the answer to a question without options."""
+        """Reject a letter or a number as the answer where another column has as many texts, which are its options."""
         plain = answer.strip().strip("().").upper()
-        if len(plain) != 1 or plain not in string.ascii_uppercase:
+        if len(plain) == 1 and plain in string.ascii_uppercase:
+            kind, place = "letter", string.ascii_uppercase.index(plain)
+        elif len(plain) < 3 and _INDEX.fullmatch(plain):
+            kind, place = "number", int(plain)
+        else:
             return
         used = set(self._columns.values())
         for name, value in cells.row.values.items():
             texts = _parsed(value)
-            listed = _is_list_of_texts(texts) and string.ascii_uppercase.index(plain) < len(texts)
-            if name not in used and (listed or (name in _OPTION_LISTS and value)):
+            if isinstance(texts, str) and kind == "letter":
+                texts = _APART.split(texts)
+            listed = _is_list_of_texts(texts) and 1 < len(texts) > place and answer not in texts
+            listed = listed and max(map(len, texts)) <= _LONGEST_OPTION
+            # Many answers are numbers, and few are letters.
+            listed = listed and (kind == "letter" or name in _OPTION_NAMES)
+            if name not in used and (listed or (kind == "letter" and name in _OPTION_LISTS and value)):
                 raise cells.wrong(
                     column,
-                    f"is the letter {plain}, and {shown([name])} holds options; give them as a list in the column "
+                    f"is the {kind} {plain}, and {shown([name])} holds options; give them as a list in the column "
                     "options, or name a column whose answers are texts (--answer-key)",
                 )
 
 
-_TRACE = re.compile(r"^\s*(?:<(?:think|thinking|thought|reasoning)>|\[THINK\])|</(?:think|thinking|thought|reasoning)>")
-"""The pattern of a reasoning trace in an answer: it begins with one, or closes one that the chat template opened."""
+_WRAPPED = re.compile(
+    r"\s*(?:<answer>(.*)</answer>|<\|begin_of_solution\|>(.*)<\|end_of_solution\|>)\s*", re.DOTALL | re.IGNORECASE
+)
+"""The marks around the answer that follows a reasoning trace (R1-Zero, OpenThinker)."""
+_INDEX = re.compile(r"\d+")
+_APART = re.compile(r"[|;]")
+"""What parts options that one text holds."""
+_LONGEST_OPTION = 200
+_OPTION_NAMES = ("candidates", "alternatives", "endings", "answer_options", "possible_answers", "choices", "options")
+"""Columns that hold options by their name, next to a number as the answer."""
 
 
 def _answers(cells: Cells, column: str) -> tuple[str, ...]:
@@ -437,6 +464,10 @@ def _chat(cells: Cells, column: str, turns: Any) -> tuple[str, str]:
     return question, answer
 
 
+_THOUGHT_PARTS = ("thinking", "reasoning", "redacted_thinking")
+"""Types of parts that hold a reasoning trace."""
+
+
 def _content(cells: Cells, column: str, turn: Mapping[str, Any]) -> str:
     """The text of one turn. Parts of a text are joined, and any other part is refused by its type."""
     content = turn.get("content", turn.get("value"))
@@ -449,6 +480,8 @@ def _content(cells: Cells, column: str, turn: Mapping[str, Any]) -> str:
         if isinstance(part, dict):
             kind = part.get("type", "text")
             text = part.get("text")
+        if kind in _THOUGHT_PARTS:
+            continue
         if kind != "text" or not isinstance(text, str):
             raise cells.wrong(
                 column, f"has a part of type {one_line(repr(kind), width=40)}; only parts of type 'text' can be asked"
@@ -553,6 +586,7 @@ class _OptionCells(Cells):
             places[str(label).upper()] = n
         if not labels:
             places |= _letters(texts)
+            texts = _without_labels(texts)
         return self.options(column, texts, self.right_option(right, texts, places))
 
     def columns_of_options(self, columns: Mapping[str, str], right: Sequence[str]) -> dict[str, Any]:
@@ -567,6 +601,7 @@ class _OptionCells(Cells):
         first = next(iter(columns.values()))
         # TOFU's option1, option2 name the right one by its text; a number there may be a text of another option.
         text_wins = first.casefold().startswith("option")
+        texts = _without_labels(texts)
         return self.options(first, texts, self.right_option(right, texts, _letters(texts) | places, text_wins))
 
     def right_option(
@@ -592,6 +627,8 @@ class _OptionCells(Cells):
 
     def _place(self, column: str, texts: Sequence[str], places: Mapping[str, int], text_wins: bool | None) -> int:
         stated = self.row.values[column]
+        if isinstance(stated, str) and stated not in texts:
+            stated = _label_or_text(stated, texts)
         by_label = None
         by_text = None
         if isinstance(stated, str | int) and not isinstance(stated, bool):
@@ -652,6 +689,33 @@ class _OptionCells(Cells):
         right = [text for text, label in zip(texts, labels, strict=True) if label]
         wrong = [text for text, label in zip(texts, labels, strict=True) if not label]
         return right, wrong
+
+
+_LABELLED = re.compile(r"\s*\(?([A-Za-z])[).:]\s*(.*?)\s*", re.DOTALL)
+"""A letter with its mark, as in `C.`, `(C)` and `C) Haldenport`."""
+
+
+def _without_labels(texts: Sequence[str]) -> list[str]:
+    """The options without their letters, where each begins with its own."""
+    stripped = []
+    for letter, text in zip(string.ascii_uppercase, texts, strict=False):
+        match = _LABELLED.fullmatch(text)
+        if match is None or match[1].upper() != letter or not match[2]:
+            return list(texts)
+        stripped.append(match[2])
+    return stripped if len(stripped) == len(texts) else list(texts)
+
+
+def _label_or_text(stated: str, texts: Sequence[str]) -> str:
+    """The letter of `C.` and `(C)`, and the text of `C. Haldenport` where C has that text. Any other text unchanged."""
+    match = _LABELLED.fullmatch(stated)
+    if match is None:
+        return stated
+    letter, text = match[1].upper(), match[2]
+    if not text:
+        return letter
+    place = string.ascii_uppercase.index(letter)
+    return text if place < len(texts) and texts[place] == text else stated
 
 
 def _letters(texts: Sequence[str]) -> dict[str, int]:
