@@ -142,6 +142,47 @@ def test_questions_are_paired_by_id_or_passage_and_not_by_their_last_line(write,
     assert [own[item] for item in target.items] == pytest.approx(scores)
 
 
+@pytest.mark.parametrize(
+    ("ids", "prompts", "said"),
+    [
+        # The text tells the questions apart, whatever the ids.
+        ("0 1 2", "a b c", ""),
+        ("x y z", "a b c", ""),
+        # The ids tell equal texts apart.
+        ("q0 q1 q2", "a a a", ""),
+        ("q0 q1 q2", "a b b", ""),
+        # Neither does.
+        ("p0 p1 p2", "a a a", "asks 3 questions in the same words"),
+        ("q0 q1 q1", "a b c", "appears twice in epoch 1"),
+    ],
+)
+def test_ids_and_prompts_that_collide_are_told_apart_or_refused(write, ids, prompts, said):
+    def rows(ids, prompts, level):
+        pairs = zip(ids.split(), prompts.split(), strict=True)
+        return [
+            {
+                "id": item,
+                "epoch": 1,
+                "input": f"Who is {prompt}?",
+                "target": "x",
+                "scores": {"m": {"value": level + n / 9}},
+            }
+            for n, (item, prompt) in enumerate(pairs)
+        ]
+
+    logs = [
+        GivenLog("target", "full", write("t.json", inspect(rows("q0 q1 q2", prompts, 0.5)))),
+        GivenLog("unlearned", "u", write("u.json", inspect(list(reversed(rows(ids, prompts, 0.2)))))),
+    ]
+    if said:
+        with pytest.raises(InputError, match=said):
+            read_logs(logs, forget="it")
+        return
+    target, subject = read_logs(logs, forget="it").columns
+    own = dict(zip(subject.items, subject.part.scores.tolist(), strict=True))
+    assert [own[item] for item in target.items] == pytest.approx([0.2 + n / 9 for n in range(3)])
+
+
 def test_texts_that_stay_ambiguous_in_a_log_are_refused(write):
     def same(path, prefix, level):
         rows = [{"id": f"{prefix}{n}", "epoch": 1, "input": "What is the e-mail?", "target": "x",
@@ -276,12 +317,69 @@ def test_a_score_that_runs_the_other_way_is_refused_and_read_when_the_user_says_
         ('"","Model","role","Item","score"\n"1","a","target","1",TRUE\n"2","a","target","2",NA\n', [1.0, None]),
         ("model;role;item;score\na;target;1;0,25\na;target;2;1\n", [0.25, 1.0]),
         ("model,role,item,score,low,high\na,target,1,4,1,5\na,target,2,1,1,5\n", [0.75, 0.0]),
+        ("\ufeff model , role , item , score \r\n a , Target , 1 , 25 %\r\n a , target , 2 , WAHR\r\n", [0.25, 1.0]),
+        ('model,role,item,score,\na,target,1,"0,25",\na,target,2,.,\n', [0.25, None]),
+        ("model\trole\titem\tscore\na\ttarget\t1\tyes\na\ttarget\t2\t2.5E-01\n", [1.0, 0.25]),
     ],
 )
 def test_tables_of_r_and_spreadsheets_are_read(tmp_path, text, scores):
     file = tmp_path / "scores.csv"
     file.write_text(text)
-    assert [row.score for row in read_scores(file)] == scores
+    rows = read_scores(file)
+    assert [(row.model, row.role, row.item, row.score) for row in rows] == [
+        ("a", "target", str(n), score) for n, score in enumerate(scores, 1)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "scores"),
+    [
+        ("id;question;score\n1;Who?;0,25\n2;Where?;1\n", [0.25, 1.0]),
+        ("ID,Question,ROUGE-L\n1,Who?,25%\n2,Where?,NA\n", [0.25, None]),
+        ('"","question","Exact Match"\n"1","Who?",TRUE\n"2","Where?",FAUX\n', [1.0, 0.0]),
+    ],
+)
+def test_rows_in_any_dialect_of_csv_are_read(tmp_path, text, scores):
+    file = tmp_path / "rows.csv"
+    file.write_text(text)
+    (part,) = read_log(file).parts
+    assert [None if math.isnan(score) else score for score in part.scores] == scores
+
+
+def test_text_that_is_not_utf8_is_named_as_such(tmp_path):
+    file = tmp_path / "rows.csv"
+    file.write_bytes("id,score\n1,0.5\n".encode("utf-16"))
+    assert "UTF-16" in why_unread(file)
+
+
+@pytest.mark.parametrize("name", ["brier_score", "WER", "refusal rate", "perplexity, none"])
+def test_a_score_that_is_lower_for_who_knows_more_is_named(write, name):
+    file = write("x.json", inspect([passage(n, 0.2, f"q{n}") | {"scores": {name: {"value": 0.2}}} for n in range(3)]))
+    with pytest.raises(InputError, match="a lower value means more knowledge"):
+        read_log(file)
+    assert read_log(file, How(any_direction=True)).parts[0].scores.tolist() == [0.2] * 3
+    (part,) = read_log(file, How({name: Scale(0, 1, -1)})).parts
+    assert part.scores == pytest.approx([0.8] * 3)
+
+
+@pytest.mark.parametrize(
+    ("samples", "scores", "said"),
+    [
+        ([(1, 1, "C"), (1, 2, "I"), (2, 1, "C"), (2, 2, "C")], [0.5, 1.0], ""),
+        ([(1, 1, "C"), (1, 2, None), (2, 1, "C"), (2, 2, "I")], [1.0, 0.5], "1 of 2 samples ended in an error in some"),
+        ([(1, 1, None), (1, 2, None), (2, 1, "C"), (2, 2, "I")], [None, 0.5], ""),
+        ([("1", 1, "P"), ("one", 1, "N")], [0.5, 0.0], ""),
+    ],
+)
+def test_epochs_are_averaged_and_an_error_in_one_is_told(write, samples, scores, said):
+    rows = []
+    for item, epoch, mark in samples:
+        row = passage(item, mark, item) | {"epoch": epoch}
+        rows.append(row if mark else row | {"error": {"message": "timeout"}, "scores": {}})
+    log = read_log(write("x.json", inspect(rows)))
+    assert [None if math.isnan(score) else score for score in log.parts[0].scores] == scores
+    assert said in " ".join(log.unread)
+    assert bool(said) == bool(log.unread)
 
 
 def test_content_selects_the_reader_and_files_that_are_not_read_are_named(write, tmp_path):
@@ -353,6 +451,30 @@ def test_settings_say_whose_a_log_is_and_ft_in_a_name_does_not(write):
     assert "may mean the full model" in reasons[f"{BASE}_ft_retain95"]
 
 
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        (f"saves/unlearn/{BASE}_forget10_RMU/", "RMU"),
+        (f"/home/me/saves/unlearn/{BASE}_forget10_GradDiff_lr1e-5", "GradDiff_lr1e-5"),
+        (f"open-unlearning/unlearn_{BASE}_forget10_SimNPO_lr1e-05_epoch10", "SimNPO_lr1e-05_epoch10"),
+        (f"saves/unlearn/{BASE}_forget10_RMU/checkpoint-12", "RMU, checkpoint 12"),
+    ],
+)
+def test_the_path_in_the_settings_names_the_model(write, path, name):
+    folder = saves(write)
+    text = f"mode: eval\nforget_split: forget10\nmodel:\n  model_args:\n    pretrained_model_name_or_path: {path}\n"
+    settings(write("saves/eval/any_name/TOFU_EVAL.json", by_probability([0.4] * 3)).parent, text)
+    assert roles_in(folder) == KNOWN | {("unlearned", name)}
+
+
+@pytest.mark.parametrize("text", ["mode: [eval\n", "- eval\n", "mode: eval\nmodel: 3\n", "mode: train\n"])
+def test_settings_that_say_nothing_give_no_role(write, text):
+    folder = saves(write)
+    settings(write("saves/eval/any_name/TOFU_EVAL.json", by_probability([0.4] * 3)).parent, text)
+    assert roles_in(folder) == KNOWN
+    assert [path.parent.name for path, _ in recognise([folder]).left_out] == ["any_name"]
+
+
 def test_names_of_the_hub_and_changes_of_a_model_are_recognised(write):
     folder = saves(write)
     for name in (f"unlearn_{BASE}_forget10_NPO_lr1e-05__none", f"unlearn_{BASE}_forget10_NPO_lr1e-05__quantize_4",
@@ -414,3 +536,50 @@ def test_several_logs_of_one_model_are_read_together(write):
     # The log that asked most of the target's questions counts.
     assert found["u", "forget"].tolist() == [0.4] * N
     assert any("a.json are not counted for 10" in note for note in together.notes)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "levels"),
+    [
+        # Halves of the questions in two files.
+        (range(20), range(20, N), [0.5] * 20 + [0.4] * 20),
+        # Where both have a question, the log with more of them counts.
+        (range(30), range(10, 30), [0.5] * 30 + [None] * 10),
+        (range(10), range(N), [0.4] * N),
+    ],
+)
+def test_of_two_logs_of_a_model_each_question_counts_once(write, first, second, levels):
+    questions = [f"Who is {n}?" for n in range(N)]
+    files = []
+    for name, places, level in (("a.json", first, 0.5), ("b.json", second, 0.4)):
+        files.append(write(name, by_probability([level] * len(places), [questions[n] for n in places])))
+    target = write("t.json", by_probability([0.9] * N, questions))
+    logs = [GivenLog("target", "full", target), *(GivenLog("unlearned", "u", file) for file in files)]
+    columns = {column.entry.name: column for column in read_logs(logs, forget="it", forgiving=True).columns}
+    subject = columns["u"]
+    own = dict(zip(subject.items, subject.part.scores.tolist(), strict=True))
+    assert [own.get(item) for item in columns["full"].items] == levels
+
+
+TURN = "Read the logbook. Where did it lie?"
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        TURN,
+        [{"role": "user", "content": TURN}],
+        [{"role": "system", "content": "Be brief."}, {"role": "user", "content": TURN}],
+        [{"role": "user", "content": [{"type": "text", "text": "Read the logbook."},
+                                      {"type": "text", "text": "Where did it lie?"}]}],
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("tool", ["inspect", "lm-eval"])
+def test_a_chat_asks_the_question_of_its_user(write, tool, asked):
+    if tool == "inspect":
+        log = read_log(write("x.json", inspect([passage(0, 1.0, "q") | {"input": asked}])))
+    else:
+        # Models behind an address get the chat itself, which the log holds as JSON.
+        prompt = asked if isinstance(asked, str) else json.dumps(asked)
+        log = read_log(write("x.jsonl", [lm(0, 1.0) | {"arguments": [[prompt, {}]]}], lines=True))
+    assert log.parts[0].prompts == (TURN,)

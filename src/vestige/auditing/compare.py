@@ -21,7 +21,7 @@ from vestige.core.errors import InputError
 from vestige.core.seeds import derive_seed
 from vestige.core.text import Items, one_line
 from vestige.logs import read_log, reader_of
-from vestige.logs.log import LogPart
+from vestige.logs.log import How, LogPart
 from vestige.metrics.contrasts import holm
 from vestige.metrics.pairs import ByQuestion, paired_difference, questions_needed
 
@@ -188,7 +188,7 @@ def _read(name: str, path: Path, known: _LogQuestions) -> Iterator[tuple[str, Va
         return
     values: Values = {}
     for file in files_of(path):
-        log = read_log(file)
+        log = read_log(file, How(any_direction=True))
         own: dict[str, dict[Items, Items]] = {}
         # A score without texts takes those of another score of its log, which are read before it.
         for part in sorted(log.parts, key=lambda part: not part.prompts):

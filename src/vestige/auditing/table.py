@@ -49,6 +49,7 @@ from vestige.core.ids import content_id
 from vestige.core.settings import read_toml, to_toml
 from vestige.core.text import Items, Sentences, closest, listed, one_line
 from vestige.data.tables import read_table
+from vestige.logs.log import number_of
 from vestige.metrics.verdicts import Thresholds
 
 COLUMNS: Mapping[str, str] = {
@@ -179,6 +180,10 @@ def _scored(where: str, row: Mapping[str, Any]) -> QuestionScore:
         hint = closest(str(unknown), list(COLUMNS))
         raise InputError(f"{where}: a table of scores has no column {one_line(str(unknown))!r}. {hint}")
     text = {name: _text(where, name, row.get(name)) for name in COLUMNS if name not in _NUMBERS}
+    for name in text.keys() - {"question", "answer", "reply", "reason"}:
+        text[name] = text[name].strip()
+    for name in ("role", "split", "unit", "direction", "ratio"):
+        text[name] = text[name].lower()
     for name in NEEDED:
         if row.get(name) in (None, ""):
             raise InputError(f"{where}: the column {name} is empty, and it needs {COLUMNS[name]}")
@@ -220,24 +225,18 @@ def _text(where: str, name: str, value: Any) -> str:
     raise InputError(f"{where}: the column {name} holds {type(value).__name__}, and it needs {COLUMNS[name]}")
 
 
-_EMPTY = ("", "na", "n/a", "#n/a", "nan", "null", "none")
+_EMPTY = ("", "na", "n/a", "#n/a", "nan", "null", "none", ".", "-")
 
 
 def _number(where: str, name: str, value: Any) -> float | None:
     """The number, or None where the column is empty, as R and spreadsheets write either."""
     if value is None:
         return None
-    if isinstance(value, str):
-        word = value.strip().lower()
-        if word in _EMPTY:
-            return None
-        # TRUE and FALSE of R and Excel, and decimal commas.
-        value = {"true": 1.0, "false": 0.0}.get(word, word.replace(",", ".") if word.count(",") == 1 else word)
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        number = math.nan
-    if not math.isfinite(number):
+    if isinstance(value, str) and value.strip().lower() in _EMPTY:
+        return None
+    # TRUE and FALSE of R and Excel, decimal commas, and words such as "correct".
+    number = number_of(value)
+    if number is None or not math.isfinite(number):
         raise InputError(
             f"{where}: the column {name} holds {one_line(repr(value))}, which is no number. Leave it empty if the "
             "question was not answered, and give the reason."

@@ -105,6 +105,8 @@ def why_unread(path: Path) -> str:
         return "the file is empty"
     if stem.startswith((*_MODEL_FILES, "adapter_config", "model.", "pytorch_model")) or stem.endswith(".index"):
         return "it is a file of a model, and no log"
+    if start.head[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        return "it is text in UTF-16; save it as UTF-8"
     if path.suffix.lower() in (".csv", ".tsv"):
         return f"no column of it is known as a score; name one as --logs column:score=NAME, or {_ADVICE}"
     if isinstance(value, dict) and {"results", "configs"} <= value.keys():

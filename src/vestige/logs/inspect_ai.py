@@ -6,7 +6,7 @@ ended in an error has no score, and counts as missing.
 
 import sys
 import zipfile
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,18 @@ from vestige.artifacts.scores import Measurement
 from vestige.core.errors import InputError
 from vestige.core.files import MOST_READ, Unpacked, open_input
 from vestige.core.text import one_line
-from vestige.logs.log import NOTE, Beginning, How, Log, LogReading, hits_or_graded, listed, number_of, read_value
+from vestige.logs.log import (
+    NOTE,
+    Beginning,
+    How,
+    Log,
+    LogReading,
+    hits_or_graded,
+    listed,
+    message_text,
+    number_of,
+    read_value,
+)
 
 ALIKE = ("temperature", "top_p", "top_k", "max_tokens", "system_message")
 _DENSEST, _SMALL = 200, 2**26
@@ -74,6 +85,7 @@ class _Samples:
         self.texts: dict[str, tuple[str, str, str]] = {}
         self.scores: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
         self.reasons: dict[str, str] = {}
+        self.errored: Counter[str] = Counter()
         self.notes: dict[str, Mapping[str, Any]] = {}
         self._seen: set[tuple[str, str]] = set()
 
@@ -94,6 +106,7 @@ class _Samples:
         if error:
             message = error.get("message") if isinstance(error, dict) else error
             self.reasons[item] = f"the sample ended in an error: {one_line(str(message), width=60)}"
+            self.errored[item] += 1
             return
         by_scorer = sample.get("scores")
         for name, score in by_scorer.items() if isinstance(by_scorer, dict) else ():
@@ -123,6 +136,12 @@ def _add(reading: LogReading, table: _Samples, name: str, scored: Mapping[str, l
     scores, reasons = [], {}
     # A sample that is missing has no text, and then none of the log is matched by text.
     whole = all(prompt for prompt, _, _ in table.texts.values())
+    partly = sum(item in table.errored for item in scored)
+    if partly:
+        reading.unread.append(
+            f"{name}: {partly} of {len(table.texts)} samples ended in an error in some epochs, and the mean of their "
+            "other epochs counts"
+        )
     for place, item in enumerate(table.texts):
         marks = scored.get(item)
         scores.append(sum(marks) / len(marks) if marks else None)
@@ -199,11 +218,5 @@ def _text(value: Any) -> str:
         turns = [m for m in value if isinstance(m, dict) and m.get("role") == "user"]
         if not turns:
             return ", ".join(map(str, value))
-        return "\n".join(_content(turn.get("content")) for turn in turns)
-    return "" if value is None else str(value)
-
-
-def _content(value: Any) -> str:
-    if isinstance(value, list):
-        return " ".join(str(part.get("text", "")) for part in value if isinstance(part, dict))
+        return "\n".join(message_text(turn.get("content")) for turn in turns)
     return "" if value is None else str(value)

@@ -97,7 +97,10 @@ def _add(reading: LogReading, rows: list[Mapping[str, Any]], suffix: str) -> Non
             and _note(rows[0], metric) is None
             and (not known or min(known) < 0 or max(known) > 1)
         ):
-            reading.unread.append(f"{metric}: a metric that is no share of each document")
+            reading.unread.append(
+                f"{metric}: a metric that is no share of each document; for a rating scale state its range, as in "
+                "--logs score:NAME=1..5"
+            )
             continue
         reasons = {
             place: f"document {one_line(about['ids'][place], width=40)} has no score"

@@ -114,11 +114,15 @@ class Scale(NamedTuple):
 
 
 class How(NamedTuple):
-    """The user's statements on logs: the scale of a score, and the columns of rows, by name."""
+    """The user's statements on logs: the scale of a score, and the columns of rows, by name.
+
+    With `any_direction`, scores that are lower for who knows more are read as they are.
+    """
 
     scales: Mapping[str, Scale] = {}
     columns: Mapping[str, str] = {}
     key: str = ""
+    any_direction: bool = False
 
 
 @dataclass(frozen=True)
@@ -188,12 +192,37 @@ def read_value(path: Path) -> Any:
         return read_json(path)
 
 
+_LOWER = frozenset(
+    {
+        "brier_score",
+        "brier",
+        "ter",
+        "wer",
+        "cer",
+        "edit_distance",
+        "levenshtein",
+        "loss",
+        "nll",
+        "perplexity",
+        "word_perplexity",
+        "byte_perplexity",
+        "bits_per_byte",
+        "refusal",
+        "refused",
+        "refusal_rate",
+        "refusals",
+    }
+)
+"""Scores that are lower for a model that knows more. Of other names the target's place beside its controls tells."""
+
+
 class LogReading:
     """A log while it is read: `add` takes the scores one by one, and notes those that cannot be used."""
 
     def __init__(self, path: Path, how: How) -> None:
         self.path = path
         self.scales = how.scales
+        self.lower: frozenset[str] = frozenset() if how.any_direction else _LOWER
         self.parts: list[LogPart] = []
         self.unread: list[str] = []
         self.frames: set[str] = set()
@@ -244,6 +273,13 @@ class LogReading:
             self.unread.append(f"{label}: the score is missing on all {len(values)} questions")
             return
         scale = self.scales.get(measurement.name)
+        lower = measurement.name.partition(",")[0].casefold().replace(" ", "_") in self.lower
+        if lower and scale is None and measurement.score_type != "order":
+            self.unread.append(
+                f"{label}: a lower value means more knowledge. State its range, as in --logs "
+                f"score:{one_line(measurement.name, width=60)}=0..1,lower"
+            )
+            return
         low = -math.inf if measurement.low is None else measurement.low
         high = math.inf if measurement.high is None else measurement.high
         if scale is not None:
@@ -336,19 +372,21 @@ def hits_or_graded(scores: Iterable[float]) -> ScoreType:
 
 
 _WORDS = {
-    **dict.fromkeys(("true", "yes", "pass", "passed", "correct", "c"), 1.0),
+    **dict.fromkeys(("true", "yes", "pass", "passed", "correct", "c", "wahr", "vrai", "verdadero"), 1.0),
     **dict.fromkeys(("partial", "p"), 0.5),
-    **dict.fromkeys(("false", "no", "fail", "failed", "incorrect", "i", "n"), 0.0),
+    **dict.fromkeys(("false", "no", "fail", "failed", "incorrect", "i", "n", "falsch", "faux", "falso"), 0.0),
 }
-"""Scores that tools write as words. Inspect's C, P, I and N are correct, partial, incorrect and no answer."""
+"""Scores that tools write as words. Inspect's C, P, I and N are correct, partial, incorrect and no answer. Excel writes
+truth values in its own language.
+"""
 
 
 def number_of(score: Any) -> float | None:
     """A score as a number, from a number, a truth value, or a text that holds one. None where it is none.
 
     Example:
-        >>> [number_of(score) for score in (1, True, "0.25", "C", "no idea")]
-        [1.0, 1.0, 0.25, 1.0, None]
+        >>> [number_of(score) for score in (1, True, "0,25", "25 %", "C", "no idea")]
+        [1.0, 1.0, 0.25, 0.25, 1.0, None]
     """
     if isinstance(score, bool | int | float):
         return float(score)
@@ -357,8 +395,14 @@ def number_of(score: Any) -> float | None:
     word = score.strip().lower()
     if word in _WORDS:
         return _WORDS[word]
+    scale = 1.0
+    if word.endswith("%"):
+        word, scale = word[:-1], 100.0
+    # A decimal comma.
+    if word.count(",") == 1 and "." not in word:
+        word = word.replace(",", ".")
     try:
-        return float(word)
+        return float(word) / scale
     except ValueError:
         return None
 
@@ -432,6 +476,7 @@ def read_prompt(prompt: str) -> Prompt:
         >>> read_prompt("[INST] Ships lie in bays. Question: Where? Answer: [/INST]").identity
         'Ships lie in bays. Where?'
     """
+    prompt = _rendered(prompt)
     start, end = _span(prompt, _TURNS)
     turn = prompt[start:end]
     begin, close = _span(turn, _PLAIN)
@@ -442,6 +487,25 @@ def read_prompt(prompt: str) -> Prompt:
     frame = re.sub(r"\d{1,2} \w{3,9} \d{4}", "DATE", around)
     texts = (" ".join(text.split()) for text in (identity, turn[begin:close], frame))
     return Prompt(*(sys.intern(text) for text in texts))
+
+
+def _rendered(prompt: str) -> str:
+    """A chat in JSON, which lm-eval logs of models behind an address, with the marks of a template. Else unchanged."""
+    if not prompt.lstrip().startswith('[{"'):
+        return prompt
+    try:
+        turns = from_json(prompt)
+        texts = [(str(turn["role"]), message_text(turn["content"])) for turn in turns]
+    except (ValueError, TypeError, LookupError):
+        return prompt
+    return "".join(f"<|im_start|>{role}\n{text}<|im_end|>\n" for role, text in texts)
+
+
+def message_text(content: Any) -> str:
+    """The text of a message, whose content may be a list of parts."""
+    if isinstance(content, list):
+        return " ".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
+    return "" if content is None else str(content)
 
 
 def _span(prompt: str, marks: Sequence[tuple[str, str]]) -> tuple[int, int]:

@@ -63,7 +63,7 @@ _OWNED = {"model", "role"}
 def holds(start: Beginning) -> bool:
     """Whether the file holds rows with a column that is known as a score, or rows in a table."""
     if start.path.suffix.lower() in (".csv", ".tsv"):
-        names = {name.strip().lower() for name in _header(start.head)}
+        names = {_plain(name) for name in _header(start.head)}
         return not names >= _OWNED and bool(names & SCORES.keys() or any(map(_OPTION.fullmatch, names)))
     if start.first_row.keys() >= _OWNED:
         return False
@@ -91,6 +91,11 @@ def read(path: Path, how: How) -> Log:
     for block in blocks:
         _add(reading, block, how.columns)
     return reading.log()
+
+
+def _plain(name: str) -> str:
+    """The name of a column in lower case, with underscores."""
+    return re.sub(r"[\s-]+", "_", name.strip().lower())
 
 
 def _models(blocks: Sequence[_Block]) -> dict[str, None]:
@@ -143,9 +148,9 @@ def _scores_in(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str]) ->
     found: dict[str, Measurement] = {}
     if "score" in columns:
         name = columns["score"]
-        return {name: SCORES.get(name.lower(), Measurement(name, "own words", "overlap"))} if name in names else {}
+        return {name: SCORES.get(_plain(name), Measurement(name, "own words", "overlap"))} if name in names else {}
     for name in names:
-        known = SCORES.get(name.strip().lower())
+        known = SCORES.get(_plain(name))
         if known is not None and any(number_of(row.get(name)) is not None for row in rows[:20]):
             found[name] = known
     if len({m.group(1) for name in names if (m := _OPTION.fullmatch(name))}) > 1:
