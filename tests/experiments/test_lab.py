@@ -3,6 +3,7 @@
 import json
 import math
 
+import pandas
 import pytest
 from tests.small import nano, squares, written
 
@@ -13,6 +14,7 @@ from vestige.experiments.cost import costs
 from vestige.experiments.lab import Lab
 from vestige.experiments.mt_bench import mt_bench
 from vestige.experiments.rates import Candidate, _choose
+from vestige.experiments.tables import tables
 from vestige.judges.base import Grader, Judgement
 from vestige.steps.runner import run_tasks
 
@@ -115,6 +117,22 @@ def test_the_rate_that_reaches_the_goal_best(bounded, bound, rate):
 
 def test_where_every_training_breaks_down_no_rate_is_chosen():
     assert _choose([Candidate(1e-3, math.nan, math.nan, "not finite")], "forget", 0.3) is None
+
+
+def test_question_1_compares_contracts_by_attribute_and_what_is_retained_by_question(tmp_path):
+    report = find_experiment("pistol-q1")(Lab(tmp_path, cpu=True, sets=["none"]))
+    rows = []
+    for name, value in (("AC", 0.25), ("AB", 0.75)):
+        for attribute in ("price", "date"):
+            # Two retained contracts have each attribute.
+            for split, edge in (("forget", name), ("retain", "EF"), ("retain", "Eq")):
+                row = {"set": name, "split": split, "edge": edge, "attribute": attribute, "item": f"{edge} {attribute}"}
+                rows.append({**row, "value": value if split == "forget" else 0.5})
+    same = {"model": "m", "method": "ga", "rate": "1e-4", "attack": "", "metric": "qa.rouge1_recall", "seed": 0}
+    scores = pandas.DataFrame(rows).assign(**same)
+    table = tables(scores, report)["AB less AC"].set_index("split")
+    assert dict(table["difference"]) == {"forget": 0.5, "retain": 0.0}
+    assert dict(table["items"]) == {"forget": 2, "retain": 4}
 
 
 class Halves:

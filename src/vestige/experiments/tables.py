@@ -78,7 +78,9 @@ def tables(scores: "DataFrame", report: Report) -> "dict[str, DataFrame]":
         differences = _above_controls(differences)
         key = tuple(name for name in ("set", "first", "second", "method", "split", "metric") if name in differences)
         title = f"{comparison.second} less {comparison.first}"
-        found[title] = _beside_paper(differences, report.paper, key, "difference")
+        differences = _beside_paper(differences, report.paper, key, "difference")
+        # The splits of one pair can be matched in different ways.
+        found[title] = pandas.concat([found[title], differences]) if title in found else differences
     for name in shown.loc[shown["attack"] != "", "attack"].unique():
         # Before an attack and after it, over the questions that were asked both times.
         before = shown[(shown["attack"] == "") & (shown["split"] == "forget")].assign(attack="before")
