@@ -20,7 +20,7 @@ from vestige.artifacts.layout import ProbeFolder
 from vestige.core.errors import InputError
 from vestige.probes.answering import PORTION, KeptAnswers
 from vestige.probes.filters import Actors, FilterSettings, filter_candidates
-from vestige.probes.hole_table import holes_and_table
+from vestige.probes.holes import holes_and_table
 
 FOUND = Attempt("latent-1-0", 1, "latent", "a seed", "Why?", "mmm", True, True, 3, 10.0, "", {"ngram": 0.5}, 9.0)
 

@@ -6,7 +6,7 @@ import pytest
 
 from vestige.artifacts.audits import PlannedAttack
 from vestige.attacks.enhanced import EnhancedSettings
-from vestige.attacks.gcg import GcgSettings
+from vestige.attacks.gcg import POINTS, GcgSettings
 from vestige.attacks.in_context import (
     asked_with_facts,
     ends_of,
@@ -15,7 +15,6 @@ from vestige.attacks.in_context import (
     in_seeded_order,
     with_facts,
 )
-from vestige.attacks.placement import POINTS
 from vestige.attacks.planning import attack_of, plan_all
 from vestige.attacks.quantize import QuantizeSettings
 from vestige.attacks.relearn import Material, RelearnSettings

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from vestige.attacks.placement import Vocabulary, best_tokens, swapped, swaps_by_gradient, without_repeats
+from vestige.attacks.gcg import Vocabulary, best_tokens, swapped, swaps_by_gradient, without_repeats
 
 
 def test_swaps_by_hand():

@@ -18,7 +18,7 @@ from vestige.attacks.enhanced import (
     repetition,
     samples_of,
 )
-from vestige.attacks.placement import around, deployed
+from vestige.attacks.gcg import around, deployed
 from vestige.core.errors import InputError
 from vestige.models.blocks import blocks
 from vestige.models.load import LoadedModel

@@ -9,8 +9,7 @@ from itertools import product
 import pytest
 import torch
 
-from vestige.attacks.gcg import GcgSettings, SearchState, find_prompt
-from vestige.attacks.placement import admissible, around, deployed, kept_in, places_of
+from vestige.attacks.gcg import GcgSettings, SearchState, admissible, around, deployed, find_prompt, kept_in, places_of
 from vestige.core.errors import InputError
 from vestige.core.files import read_json, write_json
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from vestige.attacks.placement import (
+from vestige.attacks.gcg import (
     Place,
     admissible,
     around,

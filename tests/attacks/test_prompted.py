@@ -3,7 +3,7 @@
 import pytest
 
 from vestige.artifacts.records import SHUFFLED
-from vestige.attacks.placement import POINTS, asked_with_prompt, tokens_at
+from vestige.attacks.gcg import POINTS, asked_with_prompt, tokens_at
 from vestige.core.items import Item
 
 IDS = (11, 12, 13, 14, 15, 16, 17)

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from vestige.attacks.placement import Vocabulary, admissible, as_ids, inner_texts
+from vestige.attacks.gcg import Vocabulary, admissible, as_ids, inner_texts
 from vestige.core.errors import InputError
 from vestige.core.items import Item
 from vestige.models.tiny import tiny_tokenizer

@@ -5,8 +5,7 @@ import json
 import pytest
 
 from vestige.core.errors import InputError
-from vestige.data.corpus import SourceSettings, named_splits, open_corpus
-from vestige.data.probe_sources import probe_sources
+from vestige.data.corpus import SourceSettings, named_splits, open_corpus, probe_sources
 from vestige.data.tables import streamed
 from vestige.data.texts import BIO_CORPUS, SAFE_RLHF, form_of, load_passages
 

@@ -14,8 +14,7 @@ from vestige.core.errors import InputError
 from vestige.core.items import Item, Options
 from vestige.data.mcq import Choice
 from vestige.evals.base import LETTERS, View, choose_prompt, few_shot_prompt, plain_question
-from vestige.evals.choices import ChoicesSettings
-from vestige.evals.reversed import ReversedSettings
+from vestige.evals.choices import ChoicesSettings, ReversedSettings
 from vestige.models.load import LoadedModel
 from vestige.models.tiny import tiny_tokenizer
 

@@ -10,8 +10,8 @@ from tests.judges.faulty_server import completion, dripping, serving
 from tests.judges.test_judge_server import KEY, VARIABLE, rating, requests_of, scores, writer
 
 from vestige.core.errors import InputError, MachineError
+from vestige.judges.server import ServerReplies
 from vestige.judges.spec import ServerSettings
-from vestige.judges.spending import ServerReplies
 from vestige.judges.tasks import PromptedJudge
 from vestige.models.address import Limits
 from vestige.models.http import Client, Fault, Job, Ledger

@@ -13,9 +13,8 @@ from tests.judges.replay import tally
 
 from vestige.core.errors import InputError
 from vestige.judges.base import Prompt, Request
-from vestige.judges.server import ServerWriter, _reply
+from vestige.judges.server import ServerReplies, ServerWriter, _reply
 from vestige.judges.spec import ServerSettings, judge_spec
-from vestige.judges.spending import ServerReplies
 from vestige.judges.tasks import PromptedJudge
 from vestige.models.address import Amount, Limits
 from vestige.models.http import Client, Garbled, Ledger

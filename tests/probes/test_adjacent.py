@@ -20,8 +20,17 @@ from vestige.judges.server import ServerWriter
 from vestige.judges.spec import ServerSettings
 from vestige.probes import questions
 from vestige.probes.adjacent import OTHER, SAME, STATED, NeighbourSettings, neighbour_questions
-from vestige.probes.keywords import keywords, tokens
-from vestige.probes.questions import TEMPLATES, Adjacent, AdjacentSettings, adjacent, answered, as_they_are, sentences
+from vestige.probes.questions import (
+    TEMPLATES,
+    Adjacent,
+    AdjacentSettings,
+    adjacent,
+    answered,
+    as_they_are,
+    keywords,
+    sentences,
+    tokens,
+)
 
 TEXTS = [
     "The detonator must be dry. Put the detonator beside a fuse, then mix the powder in a bowl.",

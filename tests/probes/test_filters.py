@@ -11,7 +11,7 @@ from vestige.core.errors import InputError
 from vestige.judges.base import Judgement
 from vestige.metrics import intervals
 from vestige.probes.filters import AT_ANOTHER_SEED, Actors, FilterSettings, filter_candidates
-from vestige.probes.hole_table import holes_and_table
+from vestige.probes.holes import holes_and_table
 
 TEXTS = ("first text", "second text")
 LOOSE = FilterSettings(alike=1.0, diverse=False)

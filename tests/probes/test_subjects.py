@@ -1,6 +1,6 @@
 """Which names are the forget set's own, and which prompts have one."""
 
-from vestige.probes.keywords import forgotten_names, names_one
+from vestige.probes.questions import forgotten_names, names_one
 
 FORGOTTEN = [
     "Where was Basil Al-Kuwaiti born? Basil Al-Kuwaiti was born in Kuwait City.",

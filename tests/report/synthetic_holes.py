@@ -10,7 +10,7 @@ from vestige.artifacts import holes
 from vestige.artifacts.layout import ProbeFolder
 from vestige.core.files import write_json
 from vestige.probes.filters import AT_ANOTHER_SEED, Filtered, FilterSettings
-from vestige.probes.hole_table import holes_and_table
+from vestige.probes.holes import holes_and_table
 
 TOPICS = ("harbour", "organ", "orchard")
 PROVENANCE = {"command": "vestige probe t u", "models": {"target": "models/knows", "unlearned": "cells/npo"}}

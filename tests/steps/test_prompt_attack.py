@@ -10,13 +10,12 @@ import audited
 from vestige.artifacts.layout import AttackFolder, RunFolder, SubjectFolder
 from vestige.artifacts.records import read_prompt
 from vestige.attacks.enhanced import EnhancedSettings
-from vestige.attacks.gcg import GcgSettings
-from vestige.attacks.placement import POINTS
+from vestige.attacks.gcg import POINTS, GcgSettings
 from vestige.core.errors import InputError
 from vestige.core.files import read_json, read_jsonl
 from vestige.evals.base import view_of
+from vestige.evals.choices import ReversedSettings
 from vestige.evals.qa import QASettings
-from vestige.evals.reversed import ReversedSettings
 from vestige.models.generation import generate
 from vestige.models.load import LoadedModel
 from vestige.steps import prompt_attack

@@ -11,7 +11,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import wraps
 from os import PathLike, fspath
-from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeAlias, TypeVar, Union
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeAlias, TypeVar, Union, overload
 
 import vestige
 from vestige.core.errors import InputError
@@ -162,7 +162,11 @@ def text_of(path: PathLikeStr | None) -> str | None:
     return None if path is None else fspath(path)
 
 
-def selector(items: DataLike | None) -> Any:
+@overload
+def selector(items: None) -> None: ...
+@overload
+def selector(items: DataLike) -> str: ...
+def selector(items: DataLike | None) -> str | None:
     """The selectors or the file that name items. Rows in memory become a file."""
     return None if items is None else _file(items)
 

@@ -117,16 +117,15 @@ def probe(
     from vestige.api import requests
     from vestige.artifacts.layout import ProbeFolder, SubjectFolder
     from vestige.artifacts.records import forgotten_by
-    from vestige.data.probe_sources import probe_sources
+    from vestige.data.corpus import probe_sources
     from vestige.models.address import is_address
     from vestige.models.load import look_for
     from vestige.probes.adjacent import AdjacentRequest, NeighbourSettings, make_adjacent
     from vestige.probes.answering import AnswerSettings
     from vestige.probes.filters import FilterSettings
-    from vestige.probes.holes import FilterRequest, filter_holes
+    from vestige.probes.holes import FilterRequest, ProbeSettings, filter_holes
     from vestige.probes.latent import SEARCHES, LatentSettings, search, yield_of
     from vestige.probes.questions import AdjacentSettings
-    from vestige.probes.settings import ProbeSettings
     from vestige.steps.subjects import asked_model
     from vestige.training.policy.settings import PolicySettings
 

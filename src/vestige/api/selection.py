@@ -203,7 +203,6 @@ def audit_questions(
     corpus: Corpus,
     forget: str,
     models: Iterable[str],
-    settings: AuditSettings,
     retain: str | None = None,
     holdout: str | None = None,
 ) -> NamedSplits:

@@ -35,13 +35,14 @@ from vestige.attacks.gcg import (
     FoundPrompt,
     Keeper,
     PromptSearch,
+    PromptSettings,
     SearchSettings,
+    around,
     nothing_spent,
     search,
     tell_nobody,
     tokens_read,
 )
-from vestige.attacks.placement import PromptSettings, around
 from vestige.core.errors import InputError
 from vestige.models.blocks import embedding_table, hidden_states, outputs_kept
 from vestige.models.forward import within_memory

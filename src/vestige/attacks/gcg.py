@@ -15,43 +15,370 @@ tokens are checked in their place and not alone, each prompt is scored once, the
 `initial` text the start is drawn at random from the tokens that a prompt may use.
 
 Losses are in nats: the mean over a target's tokens, then over texts. Budgets count tokens as if nothing were shared.
+
+A searched prompt precedes the question (`prefix`) or follows it (`suffix`), a space away from the question's words. It
+is sent as text. A prompt that the tokeniser would cut into other tokens was never seen by the search, so it is left
+out.
+
+Questions use the whole prompt, a share of its tokens, or its shuffled tokens. A cut prompt is the first of its tokens,
+so its bits in any code from left to right are part of the bits of the whole prompt.
+
+Axes: T tokens of a prompt, V vocabulary, k best tokens of a place, W prompts proposed, R places replaced in each.
 """
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol, Self
 
 import numpy as np
-from jaxtyping import Float
+import torch
+from jaxtyping import Float, Int
 from pydantic import Field, PositiveInt
 from torch import Tensor
+from transformers import PreTrainedTokenizerBase
 
 from vestige.artifacts.audits import PlannedAttack
-from vestige.attacks.placement import (
-    Place,
-    Placement,
-    PromptSettings,
-    Vocabulary,
-    admissible,
-    check_topk,
-    ids_in,
-    inner_texts,
-    kept_in,
-    places_of,
-    swaps_by_gradient,
-    without_repeats,
-)
+from vestige.artifacts.records import SHUFFLED
+from vestige.attacks.planning import Attack, AttackSettings, Ended, Splits, Work
+from vestige.attacks.relearn import planned_on_part
 from vestige.core.errors import InputError
+from vestige.core.items import Item
 from vestige.core.seeds import generator
 from vestige.core.settings import Settings
-from vestige.models.blocks import embedding_table
+from vestige.core.text import one_line
+from vestige.models.blocks import check_target, embedding_table
 from vestige.models.load import LoadedModel
+from vestige.models.prompts import Prompter
 from vestige.models.variants import Around, Ids, Scored, Variants
 
-Ended = Literal["", "reached", "steps"]
+_REPLACEMENT = "\ufffd"
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """Token ids that a searched prompt may use, ascending."""
+
+    ids: Ids
+
+    @property
+    def bits(self) -> float:
+        """Return the capacity of one token: log2 of the number of allowed tokens."""
+        return math.log2(len(self.ids))
+
+    def check(self, prompt: Ids) -> Ids:
+        """The prompt itself. Rejects forbidden tokens, whose bits would not count."""
+        unknown = sorted(set(prompt).difference(self.ids))
+        if unknown:
+            raise InputError(
+                f"the initial text has {len(unknown)} tokens that are not allowed in a searched prompt, such as id "
+                f"{unknown[0]}. Leave them out, or set ascii_only=false where they print but are not ASCII"
+            )
+        return prompt
+
+
+def admissible(tokenizer: PreTrainedTokenizerBase, n_rows: int, *, ascii_only: bool = True) -> Vocabulary:
+    """The tokens below `n_rows` (rows of the embedding) that decode to printable text of their own.
+
+    Out are special and added tokens (a person who types one deploys something different), parts of characters, line
+    breaks and other signs that do not print, and with `ascii_only` all that is not ASCII.
+    """
+    out = {*tokenizer.all_special_ids, *tokenizer.added_tokens_decoder}
+    ids = [i for i in range(min(len(tokenizer), n_rows)) if i not in out]
+    texts = as_texts(tokenizer, [(i,) for i in ids])
+    printable = tuple(
+        i
+        for i, text in zip(ids, texts, strict=True)
+        if text and text.isprintable() and _REPLACEMENT not in text and (text.isascii() or not ascii_only)
+    )
+    if not printable:
+        raise InputError("no token of the tokeniser is allowed in a searched prompt. Set ascii_only=false")
+    return Vocabulary(printable)
+
+
+def as_texts(tokenizer: PreTrainedTokenizerBase, prompts: Sequence[Ids]) -> list[str]:
+    """The text of each prompt, to the letter: no special token left out and no space tidied."""
+    texts: list[str] = tokenizer.backend_tokenizer.decode_batch([list(p) for p in prompts], skip_special_tokens=False)
+    return texts
+
+
+def as_ids(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> list[Ids]:
+    """The tokens of each text, nothing put before or behind."""
+    backend = tokenizer.backend_tokenizer
+    # What the last caller of the tokeniser asked for stays set in it.
+    backend.no_padding()
+    backend.no_truncation()
+    return [tuple(e.ids) for e in backend.encode_batch_fast(list(texts), add_special_tokens=False)]
+
+
+def inner_texts(tokenizer: PreTrainedTokenizerBase, prompts: Sequence[Ids], *, spaced: bool) -> list[str]:
+    """Return each prompt's text without the space that, with `spaced`, separates it from the text before."""
+    texts = as_texts(tokenizer, prompts)
+    if spaced:
+        return [text.removeprefix(" ") for text in texts]
+    return texts
+
+
+def best_tokens(gradient: Float[Tensor, "T V"], vocabulary: Vocabulary, k: int) -> Int[np.ndarray, "T k"]:
+    """For each place the `k` admissible tokens whose gradient promises the least loss, the best first."""
+    check_topk(k, vocabulary)
+    ids = torch.tensor(vocabulary.ids, device=gradient.device)
+    best = (-gradient.index_select(1, ids)).topk(k, dim=1).indices
+    tokens: Int[np.ndarray, "T k"] = ids[best].cpu().numpy()
+    return tokens
+
+
+def check_topk(k: int, vocabulary: Vocabulary) -> None:
+    """Reject more tokens for a place than are allowed there."""
+    if k > len(vocabulary.ids):
+        raise InputError(
+            f"topk is {k}, and only {len(vocabulary.ids)} tokens of the vocabulary are allowed in the prompt. Lower "
+            "topk or set ascii_only=false"
+        )
+
+
+def swapped(
+    prompt: Ids, best: Int[np.ndarray, "T k"], places: Int[np.ndarray, "W R"], ranks: Int[np.ndarray, "W R"]
+) -> list[Ids]:
+    """Return the prompt W times, each with the tokens at its `places` replaced by the given `ranks` among the best."""
+    rows = np.tile(np.array(prompt), (len(places), 1))
+    np.put_along_axis(rows, places, best[places, ranks], axis=1)
+    return [tuple(row) for row in rows.tolist()]
+
+
+def swaps_by_gradient(
+    prompt: Ids,
+    gradient: Float[Tensor, "T V"],
+    vocabulary: Vocabulary,
+    *,
+    width: int,
+    topk: int,
+    replaced: int,
+    rng: np.random.Generator,
+) -> list[Ids]:
+    """Return `width` prompts, each with `replaced` tokens swapped uniformly for one of the `topk` best.
+
+    Places of one prompt differ. Repeats, and the prompt itself, can be among them.
+    """
+    if replaced > len(prompt):
+        raise InputError(f"replaced is {replaced}, and the prompt has {len(prompt)} tokens. Lower it")
+    best = best_tokens(gradient, vocabulary, topk)
+    # The ranks of random numbers are places that differ: nanoGCG's way, to which the tests hold this.
+    places = rng.random((width, len(prompt))).argsort(axis=1, kind="stable")[:, :replaced]
+    return swapped(prompt, best, places, rng.integers(0, topk, (width, replaced)))
+
+
+def without_repeats(prompts: Iterable[Ids]) -> list[Ids]:
+    """Return each prompt once, in order of appearance."""
+    return list(dict.fromkeys(prompts))
+
+
+Placement = Literal["prefix", "suffix"]
+# A sign that no question has, from the private use area, to find the prompt's place in the rendered chat.
+_HERE = "\ue000"
+# Something to stand at the prompt's place when the tokens around it are looked for.
+_PROBES = ("x", "!", "the", "0")
+
+
+def deployed(question: str, prompt: str, placement: Placement) -> str:
+    """The question as it is sent. Without a prompt it is the question itself."""
+    parts = (prompt, question) if placement == "prefix" else (question, prompt)
+    return " ".join(filter(None, parts))
+
+
+def target_of(prompter: Prompter, question: str, answer: str, placement: Placement) -> Ids:
+    """The tokens of an answer as the model gives it to the question. Refused where they do not say its text."""
+    text = answer.strip()
+    ids = prompter.encode(deployed(question, "", placement), text).answer_ids if text else ()
+    (decoded,) = as_texts(prompter.tokenizer, [ids])
+    # Behind a template that ends without a space the first token has it.
+    check_target(prompter.tokenizer, " " + text if text and decoded.startswith(" ") else text, ids)
+    return ids
+
+
+def around(prompter: Prompter, question: str, target: Ids, placement: Placement) -> Around:
+    """The tokens before and behind the prompt in the rendered chat.
+
+    Refused: an empty target, a question or a template that has no place of its own for the prompt.
+    """
+    where = f"the question {one_line(question, width=60)!r}"
+    if not target:
+        raise InputError(f"{where} has an empty target, so there is nothing to search for. Give a text that has tokens")
+    parts = prompter.rendered(deployed(question, _HERE, placement)).split(_HERE)
+    if len(parts) != 2:
+        raise InputError(f"{where}: the chat template shows the prompt {len(parts) - 1} times. It must show it once")
+    before, after = parts
+    tokenizer = prompter.tokenizer
+    (lead,) = as_ids(tokenizer, [before.removesuffix(" ")])
+    # A probe that the tokeniser joins with its neighbours says nothing of the place; another may stand apart.
+    for probe in _PROBES:
+        right = _behind(tokenizer, lead, before + probe, after)
+        if right is not None:
+            return Around(lead, right, target, spaced=before.endswith(" "))
+    raise InputError(f"{where}: the tokeniser joins the prompt with the text next to it. Choose another placement")
+
+
+def _behind(tokenizer: PreTrainedTokenizerBase, lead: Ids, before: str, after: str) -> Ids | None:
+    """The tokens of `after` where it follows `before`. None where a token has part of both, or `left` is not kept."""
+    whole = tokenizer.backend_tokenizer.encode(before + after, add_special_tokens=False)
+    ids, offsets = tuple(whole.ids), whole.offsets
+    first = next((i for i, (_, stop) in enumerate(offsets) if stop > len(before)), len(ids))
+    if ids[: len(lead)] != lead or first <= len(lead) or (first < len(ids) and offsets[first][0] < len(before)):
+        return None
+    return ids[first:]
+
+
+@dataclass(frozen=True)
+class Place:
+    """The nearest context of a prompt, as tokens and as text: enough to detect joins by the tokeniser.
+
+    `before` has the space that is the prompt's first token's own.
+    """
+
+    left: Ids
+    right: Ids
+    before: str
+    after: str
+
+    @property
+    def spaced(self) -> bool:
+        """Whether the prompt's first token has a space of its own that the prompt's text leaves to the question."""
+        return self.before.endswith(" ")
+
+
+def place_of(tokenizer: PreTrainedTokenizerBase, text: Around) -> Place:
+    """The least of the text around the prompt that is the same tokens again once it is text.
+
+    Rejects a context that is not text: such tokens come from no text.
+    """
+    # A few tokens nearly always do, and they are tokenised again with every prompt that is proposed.
+    for n in (2, 4, 8, 16, 32, max(len(text.before), len(text.after))):
+        lead, tail = text.before[-n:], text.after[:n]
+        for probe in _PROBES:
+            slot = _place(tokenizer, lead, tail, text.spaced, probe)
+            if _between(tokenizer, slot, probe):
+                return slot
+    raise InputError(
+        "the tokens around the searched prompt do not match their own text, so a prompt found there could not be "
+        "sent. Take them from a text"
+    )
+
+
+def places_of(tokenizer: PreTrainedTokenizerBase, texts: Sequence[Around]) -> tuple[Place, ...]:
+    """The places of one prompt in many texts, each once. Refused where it has a space before it in some only."""
+    if len({text.spaced for text in texts}) != 1:
+        raise InputError("only some texts have a space before the searched prompt. Use the same in all")
+    return tuple(dict.fromkeys(place_of(tokenizer, text) for text in texts))
+
+
+def _place(tokenizer: PreTrainedTokenizerBase, lead: Ids, tail: Ids, spaced: bool, probe: str) -> Place:
+    """The place between these tokens. The text behind is encoded after a probe, so that it keeps its first space."""
+    (alone,) = as_ids(tokenizer, [probe])
+    before, first, both = as_texts(tokenizer, [lead, alone, alone + tail])
+    return Place(lead, tail, before + " " if spaced else before, both[len(first) :])
+
+
+def _between(tokenizer: PreTrainedTokenizerBase, slot: Place, prompt: str) -> Ids:
+    """The tokens of a prompt's text at its place. Empty if its context changes."""
+    (whole,) = as_ids(tokenizer, [slot.before + prompt + slot.after])
+    stop = len(whole) - len(slot.right)
+    fits = whole[: len(slot.left)] == slot.left and whole[stop:] == slot.right
+    if fits:
+        return whole[len(slot.left) : stop]
+    return ()
+
+
+def ids_in(tokenizer: PreTrainedTokenizerBase, text: str, places: Sequence[Place]) -> Ids:
+    """The tokens of a prompt's text at its places. Rejects tokens that differ or join their context."""
+    if text != text.strip():
+        raise InputError(
+            f"the initial text {one_line(text, width=60)!r} begins or ends with a space, which templates trim. Give it "
+            "without"
+        )
+    readings = {_between(tokenizer, slot, text) for slot in places}
+    if len(readings) != 1 or not all(readings):
+        raise InputError(
+            f"the tokeniser joins the prompt {one_line(text, width=60)!r} with the text next to it, or cuts it "
+            "differently in different texts. Start from another one"
+        )
+    return readings.pop()
+
+
+def kept_in(tokenizer: PreTrainedTokenizerBase, prompts: Sequence[Ids], places: Sequence[Place]) -> list[Ids]:
+    """The prompts that are the same tokens again, at every place, once they are text.
+
+    Texts that begin or end with a space are excluded too: templates trim their input.
+    """
+    texts = inner_texts(tokenizer, prompts, spaced=places[0].spaced)
+    rest = [(p, text) for p, text in zip(prompts, texts, strict=True) if text and text == text.strip()]
+    for slot in places:
+        read_back = as_ids(tokenizer, [slot.before + text + slot.after for _, text in rest])
+        rest = [(p, text) for (p, text), ids in zip(rest, read_back, strict=True) if ids == slot.left + p + slot.right]
+    return [p for p, _ in rest]
+
+
+_SHARES: Mapping[str, int] = {f"{percent} %": percent for percent in range(0, 101, 10)}
+POINTS = (SHUFFLED, *_SHARES)
+"""The points of an attack by a searched prompt, in order. The last, the whole prompt, is judged."""
+
+
+class PromptSettings(AttackSettings):
+    """A search for one prompt on some forget items, which is tested on others that do not follow from those."""
+
+    amount: ClassVar[str] = "items"
+    beside: ClassVar[bool] = True
+    audited: ClassVar[Mapping[str, str]]
+    """The audit setting behind each field."""
+
+    items: PositiveInt = Field(default=7, exclude=True)
+    """Search on this many forget items. The others are tested."""
+
+    @classmethod
+    def in_audit(cls, asked: Mapping[str, Any]) -> Iterable[Self]:
+        """One for each number of items. Search settings outside the audit's keep their defaults."""
+        values = {name: asked[key] for name, key in cls.audited.items() if asked[key] is not None}
+        return [cls.build({**values, "items": n}, where=f"settings of {cls.kind}") for n in asked[cls.kind]]
+
+    def plan(self, splits: Splits, *, seed: int) -> Attack:
+        """Use a part of the forget set for the search, and test the rest with the whole prompt and with parts."""
+        return planned_on_part(self, self.items, splits, seed=seed, points=POINTS)
+
+    def run(self, work: Work, loaded: LoadedModel) -> Ended:
+        """Search, and ask."""
+        return work.searched(loaded, self.most_steps)
+
+    @property
+    def most_steps(self) -> int:
+        """How many steps the search takes at most."""
+        raise NotImplementedError
+
+
+def tokens_at(ids: Sequence[int], point: str, *, seed: int) -> tuple[int, ...]:
+    """Return a prompt's tokens at a stage: a share, rounded down, or all shuffled."""
+    if point == SHUFFLED:
+        order = generator(seed, "shuffled prompt").permutation(len(ids))
+        return tuple(ids[n] for n in order.tolist())
+    return tuple(ids[: len(ids) * _SHARES[point] // 100])
+
+
+def asked_with_prompt(items: Sequence[Item], text: str, placement: Placement) -> dict[str, Item]:
+    """Return, by item id, the item with the prompt, in all wordings.
+
+    An empty prompt leaves each item as it is.
+    """
+    return {
+        item.id: replace(
+            item,
+            question=deployed(item.question, text, placement),
+            paraphrase=None if item.paraphrase is None else deployed(item.paraphrase, text, placement),
+        )
+        for item in items
+    }
+
+
+SearchEnd = Literal["", "reached", "steps"]
 
 
 class SearchSettings(Settings):
@@ -92,7 +419,7 @@ class SearchState:
     step: int
     buffer: tuple[tuple[Ids, float], ...]
     best: tuple[Ids, float]
-    ended: Ended
+    ended: SearchEnd
     spent: Mapping[str, int]
     losses: tuple[float, ...]
 
@@ -196,7 +523,7 @@ class _Search:
         """The state at a start, before its first step. An earlier start's best stays unless this is better."""
         scored = self._least([start])
         reached = self.settings.stop_when_reached and self.objective.reached(start)
-        ended: Ended = "reached" if reached else ""
+        ended: SearchEnd = "reached" if reached else ""
         if before is None:
             return SearchState(0, (scored,), scored, ended, dict(self.spent), ())
         if reached or scored[1] < before.best[1]:

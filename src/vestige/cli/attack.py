@@ -151,8 +151,7 @@ def _search_for_text(
     """
     import numpy as np
 
-    from vestige.attacks.gcg import find_prompt
-    from vestige.attacks.placement import around, deployed, target_of
+    from vestige.attacks.gcg import around, deployed, find_prompt, target_of
     from vestige.metrics.information import code_length
     from vestige.models.generation import generate
     from vestige.models.load import load

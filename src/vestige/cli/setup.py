@@ -80,7 +80,7 @@ def init_command(
     if controls < 1:
         raise InputError(f"--controls {controls}: an audit compares with at least one. Five are advised.")
     corpus = open_corpus(SourceSettings(data=data, edge_key=edge_key))
-    splits = audit_questions(corpus, forget, (), AuditSettings(), holdout=holdout)
+    splits = audit_questions(corpus, forget, (), holdout=holdout)
     audited = _Models(
         target or f"{output_dir}/models/target",
         tuple(unlearned or [f"{output_dir}/cells/{method}"]),

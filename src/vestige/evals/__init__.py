@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 EVALS = {
     "qa": "vestige.evals.qa:QASettings",
     "choices": "vestige.evals.choices:ChoicesSettings",
-    "reversed": "vestige.evals.reversed:ReversedSettings",
+    "reversed": "vestige.evals.choices:ReversedSettings",
     "freeform": "vestige.evals.freeform:FreeformSettings",
     "memory": "vestige.evals.memory:MemorySettings",
     "acr": "vestige.evals.compression:AcrSettings",

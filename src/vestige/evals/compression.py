@@ -20,8 +20,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 from pydantic import Field, PositiveFloat, PositiveInt
 
 from vestige.artifacts.records import Result
-from vestige.attacks.gcg import FoundPrompt, GcgSettings, find_prompt
-from vestige.attacks.placement import around, as_texts
+from vestige.attacks.gcg import FoundPrompt, GcgSettings, around, as_texts, find_prompt
 from vestige.core.errors import InputError
 from vestige.core.items import Item
 from vestige.core.seeds import derive_seed

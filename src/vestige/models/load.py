@@ -1,4 +1,8 @@
-"""Load a subject from a model's name: a hub id, a local folder, a folder with an adapter, a built-in."""
+"""Load a subject from a model's name: a hub id, a local folder, a folder with an adapter, a built-in.
+
+An `Engine` has the queries to a model: replies, scores of texts, next tokens. It works in memory and behind an address.
+Code that needs `LoadedModel.model` needs weights, and rejects a served model.
+"""
 
 import os
 import sys
@@ -9,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Int
@@ -26,7 +30,6 @@ from vestige.core.errors import InputError, NotFinite
 from vestige.core.settings import Settings
 from vestige.core.text import closest, one_line
 from vestige.models.address import ENGINES, is_address, shown_address
-from vestige.models.engine import Engine
 from vestige.models.folders import (
     ModelDigest,
     Stored,
@@ -50,11 +53,61 @@ from vestige.models.folders import (
 )
 from vestige.models.generation import Reply, Sampling, generate
 from vestige.models.keys_values import STATES
-from vestige.models.options import LetterScore, score_letters
+from vestige.models.options import LetterPrompt, LetterScore, score_letters
 from vestige.models.prompts import Encoded, Prompter, use_template
-from vestige.models.reading import Reading, Way, read, way_of
+from vestige.models.reading import Asking, Prompted, Reading, Way, read, way_of
 from vestige.models.scoring import TOKEN_BUDGET, AnswerScore, logits_budget, score_answers
 from vestige.models.smollm2 import smollm2_folder
+
+
+class Engine(Protocol):
+    """Who answers. Without `scores` it only replies: whatever needs log-probabilities is refused in one sentence."""
+
+    @property
+    def scores(self) -> bool:
+        """Return whether given answers can be scored."""
+
+    @property
+    def prefills(self) -> bool:
+        """Whether it goes on with the beginning of a reply."""
+
+    def generate(
+        self,
+        prompts: Sequence[Sequence[int]],
+        *,
+        end_ids: Sequence[int],
+        max_new_tokens: int,
+        context: int | None = None,
+        sampling: Sampling | None = None,
+    ) -> list[Reply]:
+        """Replies to `prompts`, in the order given. Greedy without `sampling`."""
+
+    def score_answers(self, encoded: Sequence[Encoded], *, whole: bool = False) -> list[AnswerScore]:
+        """Scores of the answers, in the order given. `whole` where an answer is most of its row."""
+
+    def read(self, prompted: Sequence[Prompted], asking: Asking) -> list[Reading]:
+        """Return the requested values of each prompt, in order."""
+
+    def score_letters(self, prompts: Sequence[LetterPrompt]) -> list[LetterScore]:
+        """Return the next letters after each prompt, in order."""
+
+
+@runtime_checkable
+class PaidEngine(Protocol):
+    """An engine whose replies are paid for one by one, so that each may be kept as soon as it is there."""
+
+    def generate_each(
+        self,
+        prompts: Sequence[Sequence[int]],
+        take: Callable[[int, Reply | None], None],
+        *,
+        end_ids: Sequence[int],
+        max_new_tokens: int,
+        context: int | None = None,
+        sampling: Sampling | None = None,
+    ) -> None:
+        """As `Engine.generate`. Each prompt's number and reply go to `take`, None where that prompt gets none."""
+
 
 BUILTIN = "builtin:"
 BUILTIN_MODELS = {

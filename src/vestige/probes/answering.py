@@ -31,9 +31,8 @@ from vestige.judges.local import grader_of
 from vestige.judges.spec import GroundedSettings, JudgeSpec
 from vestige.metrics.answers import contains, normalised
 from vestige.models.embedder import Embedder
-from vestige.models.engine import PaidEngine
 from vestige.models.generation import Reply, Sampling
-from vestige.models.load import LoadedModel, finite_logits
+from vestige.models.load import LoadedModel, PaidEngine, finite_logits
 from vestige.steps.subjects import Asked
 
 

@@ -32,7 +32,7 @@ from vestige.core.settings import Settings
 from vestige.judges.base import Judge, Judgement, Request, refuse_limit
 from vestige.metrics.diversity import STEP, THRESHOLD, Selection, as_diverse_as, distinct
 from vestige.probes.answering import Answerer
-from vestige.probes.keywords import forgotten_names, names_one
+from vestige.probes.questions import forgotten_names, names_one
 
 ADJACENT = "adjacent"
 """The source whose prompts the others are compared with in diversity."""

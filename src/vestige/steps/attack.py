@@ -13,8 +13,8 @@ from typing import Any
 from vestige.artifacts.layout import AttackFolder, EvalFolder
 from vestige.artifacts.provenance import Stopwatch, write_provenance
 from vestige.artifacts.records import Summary, read_records
+from vestige.attacks.gcg import PromptSettings, asked_with_prompt
 from vestige.attacks.in_context import asked_with_facts
-from vestige.attacks.placement import PromptSettings, asked_with_prompt
 from vestige.attacks.planning import Attack, Ended, OnProgress, Splits, attack_of
 from vestige.core.errors import InputError, NotFinite
 from vestige.core.files import begun, read_json, refuse_links, write_json, write_jsonl

@@ -25,8 +25,18 @@ from vestige.artifacts.records import (
     write_prompt,
 )
 from vestige.attacks.enhanced import EnhancedSettings, find_prefix, samples_of
-from vestige.attacks.gcg import FoundPrompt, GcgSettings, SearchState, find_prompt
-from vestige.attacks.placement import Placement, around, deployed, inner_texts, target_of, tokens_at
+from vestige.attacks.gcg import (
+    FoundPrompt,
+    GcgSettings,
+    Placement,
+    SearchState,
+    around,
+    deployed,
+    find_prompt,
+    inner_texts,
+    target_of,
+    tokens_at,
+)
 from vestige.attacks.planning import Attack, attack_of
 from vestige.core.errors import InputError
 from vestige.core.store import load as load_record

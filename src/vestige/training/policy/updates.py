@@ -24,8 +24,7 @@ from vestige.training.adapters import add_lora
 from vestige.training.checkpoints import Checkpoints
 from vestige.training.loop import refuse_formats
 from vestige.training.policy import losses
-from vestige.training.policy.actor import Actor, Replied
-from vestige.training.policy.rollouts import Rollouts
+from vestige.training.policy.rollouts import Actor, Replied, Rollouts
 from vestige.training.policy.settings import PolicySettings
 from vestige.training.settings import TrainingSettings
 
