@@ -317,3 +317,51 @@ def test_a_read_only_place_is_named_as_such(tmp_path, monkeypatch):
     monkeypatch.setattr(files.os, "replace", read_only)
     with pytest.raises(MachineError, match="the place is read-only"):
         files.write_json(tmp_path / "a.json", 1)
+
+
+def take_logs(path):
+    from vestige.cli.logs import take
+
+    take([str(path)], None)
+
+
+def read_one_log(path):
+    from vestige.logs import read_log
+
+    read_log(path)
+
+
+def load_data(path):
+    from vestige.data.loaders import load_items
+
+    load_items(path)
+
+
+def compare_logs(path):
+    from vestige.auditing.compare import compare
+
+    compare({"a": path, "b": path})
+
+
+@pytest.mark.parametrize("kind", ["a pipe", "a device"])
+@pytest.mark.parametrize("read", [take_logs, read_one_log, load_data, compare_logs])
+def test_a_special_file_is_called_that_and_not_absent(tmp_path, read, kind):
+    path = tmp_path / "rows.csv"
+    if kind == "a pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to("/dev/zero")
+    with pytest.raises(InputError, match=f"rows.csv is {kind} and not a regular file"):
+        read(path)
+
+
+def test_a_special_file_in_a_folder_of_logs_is_left_out_with_its_reason(tmp_path):
+    from vestige.logs.folders import recognise
+
+    os.mkfifo(tmp_path / "x.json")
+    (tmp_path / "y.json").symlink_to("/dev/zero")
+    (tmp_path / "z.json").symlink_to(tmp_path / "gone")
+    reasons = {path.name: why for path, why in recognise([tmp_path]).left_out}
+    assert reasons["x.json"] == "it is a pipe and not a regular file"
+    assert reasons["y.json"] == "it is a device and not a regular file"
+    assert "cannot be read" in reasons["z.json"]

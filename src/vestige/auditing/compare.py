@@ -18,6 +18,7 @@ from vestige.auditing.logs import files_of
 from vestige.auditing.questions import Questions
 from vestige.auditing.table import QuestionScore, read_scores
 from vestige.core.errors import InputError
+from vestige.core.files import refuse_special
 from vestige.core.seeds import derive_seed
 from vestige.core.text import Items, one_line
 from vestige.logs import read_log, reader_of
@@ -176,6 +177,7 @@ def _listed(values: Values) -> str:
 
 def _read(name: str, path: Path, known: _LogQuestions) -> Iterator[tuple[str, Values]]:
     """The scores of the models in a file or folder, by task and measurement and by question."""
+    refuse_special(path)
     if not path.exists():
         raise InputError(f"{path}: there is no such log or table. Check the path.")
     if path.is_file() and not reader_of(path):

@@ -416,7 +416,7 @@ def _read(entry: GivenLog, how: How) -> _ParsedLog:
         path, stated = entry.path.resolve(), _hashable(how, entry.key)
         log, digest = _parsed(path, stated, replies=True) if entry.role == "unlearned" else _parsed_once(path, stated)
     except InputError as error:
-        raise Unfit(entry.name, f"{error}.") from error
+        raise Unfit(entry.name, f"{str(error).rstrip('.')}.") from error
     return _ParsedLog(entry, log, digest)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vestige.core.errors import InputError, PartialFailure
+from vestige.core.files import refuse_special
 from vestige.core.text import closest, one_line
 from vestige.report.text import print_summaries, print_table
 
@@ -65,6 +66,7 @@ def take(words: Sequence[str], forget: str | None, *, without_controls: bool = F
     columns: dict[str, str] = {}
     roles: Path | None = None
     for word in words:
+        refuse_special(word)
         key, equals, value = word.partition("=")
         kind, _, name = key.partition(":")
         stating = bool(equals) and (kind in ROLES or kind in ("task", "score", "column") or key == "roles")

@@ -60,13 +60,31 @@ def open_input(path: Path | str, *, most: int | None = None) -> io.BufferedReade
     state = os.fstat(handle)
     problem = ""
     if not stat.S_ISREG(state.st_mode):
-        problem = f"is {_KINDS.get(stat.S_IFMT(state.st_mode), 'a special file')} and not a regular file"
+        problem = _special(state.st_mode)
     elif most is not None and state.st_size > most:
         problem = f"has {state.st_size} bytes, and Vestige reads at most {most}"
     if problem:
         os.close(handle)
         raise InputError(f"{one_line(str(path), width=300)} {problem}. Replace it by the file itself.")
     return os.fdopen(handle, "rb")
+
+
+def refuse_special(path: Path | str) -> None:
+    """Refuse a path to a device, a pipe or a socket. A file, a folder and nothing at all are left to the caller.
+
+    Raises:
+        InputError: The path leads to a special file.
+    """
+    try:
+        mode = Path(path).stat().st_mode
+    except (OSError, ValueError):
+        return
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+        raise InputError(f"{one_line(str(path), width=300)} {_special(mode)}. Replace it by the file itself.")
+
+
+def _special(mode: int) -> str:
+    return f"is {_KINDS.get(stat.S_IFMT(mode), 'a special file')} and not a regular file"
 
 
 _KINDS = {

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field
 
 from vestige.core.errors import InputError
+from vestige.core.files import refuse_special
 from vestige.core.ids import file_digest
 from vestige.core.items import Item
 from vestige.core.settings import Settings, packaged_toml
@@ -297,6 +298,7 @@ def source_table(source: str | Path, *, split: str, config: str | None) -> Sourc
     """The rows of a file, a folder or a data set on the hub."""
     refuse_blank(source)
     path = Path(source).expanduser()
+    refuse_special(path)
     try:
         if path.is_dir():
             return folder_table(path, split=split, config=config)

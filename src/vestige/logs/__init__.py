@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from vestige.core.errors import InputError
+from vestige.core.files import refuse_special
 from vestige.core.plugins import Kind, brought, with_installed
 from vestige.core.text import one_line
 from vestige.logs.log import Beginning, How, Log, beginning
@@ -52,7 +53,7 @@ def reader_of(path: Path) -> str:
     """The name of the reader that takes a file by its content, "" where none does."""
     try:
         start = beginning(path)
-    except OSError:
+    except (OSError, InputError):
         return ""
     for name in with_installed("logs", READERS):
         try:
@@ -77,6 +78,7 @@ def read_log(path: Path, how: How | None = None) -> Log:
     Raises:
         InputError: No reader takes the file, or it is damaged.
     """
+    refuse_special(path)
     if not path.is_file():
         raise InputError(f"{path}: there is no such log")
     name = reader_of(path)
@@ -98,7 +100,13 @@ _ADVICE = "give scores by question as one table (docs/logs.md)"
 
 def why_unread(path: Path) -> str:
     """Why no reader takes a file, in a clause."""
-    start = beginning(path)
+    try:
+        start = beginning(path)
+    except OSError as error:
+        return f"it cannot be read ({error.strerror or error})"
+    except InputError as error:
+        # Without the path, which is named beside the reason, and without the way out.
+        return f"it {str(error).removeprefix(str(path)).partition('. ')[0].strip()}"
     value = start.value
     stem = path.stem.lower()
     if not start.head.strip():
@@ -149,7 +157,7 @@ def _walk(folder: Path, above: frozenset[Path]) -> Iterator[Path]:
             # Version control holds no logs, and its files are many.
             if entry.name != ".git":
                 yield from _walk(entry, above | {real})
-        elif entry.suffix.lower() in SUFFIXES and entry.is_file():
+        elif entry.suffix.lower() in SUFFIXES:
             yield entry
 
 

@@ -27,6 +27,7 @@ from transformers import (
 )
 
 from vestige.core.errors import InputError, NotFinite
+from vestige.core.files import refuse_special
 from vestige.core.settings import Settings
 from vestige.core.text import closest, one_line
 from vestige.models.address import ENGINES, is_address, shown_address
@@ -485,6 +486,7 @@ def find(model: str, *, weights: bool = True) -> tuple[Path, str]:
     path = Path(model).expanduser()
     if path.suffix == ".gguf":
         raise InputError(f"{model}: GGUF files are not read. Take the model's Hugging Face folder")
+    refuse_special(path)
     if not path.is_dir():
         raise InputError(f"no model at {model!r}: neither a local folder nor a hub id of the form org/name")
     # A subject's folder holds its weights in model/.
