@@ -13,6 +13,8 @@
 - `leaks`: the subject knows what the world's name says, so that every "holds" is wrong.
 """
 
+import argparse
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
@@ -26,6 +28,7 @@ from vestige.artifacts.audits import AuditPlan, SoundnessLine
 from vestige.artifacts.scores import Source
 from vestige.auditing.gather import own_table
 from vestige.auditing.ground import Case
+from vestige.auditing.judge import judge
 from vestige.auditing.settings import AuditSettings
 
 N = 100
@@ -300,3 +303,23 @@ def case(audit: Audit) -> Case:
         for name, one in named.items()
     }
     return Case(replace(plan, soundness=(SOUND,)), own_table(plan, values))
+
+
+def main() -> None:
+    """Print how often each world with one of the words in its name passes, fails and stays open."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("words", nargs="+", help="words of a world's name")
+    parser.add_argument("--audits", type=int, default=120, help="audits of each number of controls")
+    given = parser.parse_args()
+    for world in (world for world in (*NEVER, *LEAKS) if all(word in world.name for word in given.words)):
+        for m in (3, 5, 10):
+            counts: Counter[str] = Counter()
+            for number in range(given.audits):
+                rng = np.random.default_rng([number, m, *world.name.encode()])
+                lines = judge(case(world.draw(rng, m))).verdicts
+                counts.update(line.outcome for line in lines if line.claim == "not expressed")
+            print(f"{world.name}, {m} controls: {dict(counts)}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -17,9 +17,9 @@ import networkx as nx
 ROOT = Path(__file__).parents[1]
 BARS = {
     # what is counted: the limit today, and the bar
-    "tokens": (430_000, 330_000),
-    "tokens of src, benchmarks and tools": (502_500, 400_000),
-    "lines of code": (43_000, 33_000),
+    "tokens": (428_500, 330_000),
+    "tokens of src, benchmarks and tools": (498_600, 400_000),
+    "lines of code": (42_800, 33_000),
     "tokens in ten lines": (102, 90),
     "nested comprehensions in 10,000 lines": (22, 20),
     "conditional expressions in 1,000 lines": (21, 15),

@@ -11,7 +11,15 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import audited
-from vestige.artifacts.audits import REQUIRED, SealedPlan, read_outcome, read_plan, sealed_digest, write_sealed_plan
+from vestige.artifacts.audits import (
+    REQUIRED,
+    SealedPlan,
+    read_outcome,
+    read_plan,
+    sealed_digest,
+    write_plan,
+    write_sealed_plan,
+)
 from vestige.artifacts.layout import EvalFolder, RunFolder, SubjectFolder
 from vestige.artifacts.records import read_records, read_spec, write_spec
 from vestige.auditing import run as study
@@ -222,6 +230,22 @@ def test_verdicts_can_be_given_again_without_any_model(run):
     assert rejudge(run.path, {"delta": 0.15})[0].first == outcome.first
     # The thresholds of the last judgement stand in the plan, and a judgement without changes keeps them.
     assert rejudge(run.path)[0].thresholds["delta"] == 0.15
+
+
+def test_an_audit_with_scores_of_exposure_is_judged_again_without_them(run):
+    (before,) = rejudge(run.path)
+    folder = run.audit("edge:p0_q0")
+    plan = read_plan(folder)
+    gone = {"alternatives": 99, "wordings": "words"}
+    settings = {**plan.settings, **gone, "evals": (*plan.settings["evals"], "exposure")}
+    ranked = dataclasses.replace(plan.evaluations[0], eval="exposure")
+    write_plan(folder, dataclasses.replace(plan, settings=settings, evaluations=(*plan.evaluations, ranked)))
+    # Its table is of an earlier version, so that the answers are read again.
+    folder.scores.write_bytes(b"earlier")
+    (found,) = rejudge(run.path)
+    assert found.verdicts == before.verdicts
+    assert any(said.startswith("The scores of exposure are ignored") for said in found.untested)
+    assert "exposure" not in {place.eval for place in read_plan(folder).evaluations}
 
 
 def test_other_verdicts_at_the_same_margins_are_said_to_come_of_other_rules(run, monkeypatch):

@@ -128,31 +128,6 @@ def test_help_in_freeform_becomes_an_attack_that_is_compared_with_the_plain_repl
     assert "target" not in case.plan.carried["prefill"]
 
 
-def test_forms_that_put_the_same_and_get_the_same_reply_are_one(run):
-    """A paraphrase that is the question word for word, as a column may have it, is no second way to ask."""
-
-    def asked(path, eval, rows, keys):
-        records = [{"item": i, "question": f"{i}?", "answer": "x", **row} for i, row in rows.items()]
-        scores(run, path, {i: dict.fromkeys(keys, 1.0) for i in rows}, records)
-        return AskedPlace("target", "", "", eval, path)
-
-    def repeats(paraphrase, reply="x"):
-        forms = {
-            i: {"forms": {"plain": {"asked": f"{i}?", "reply": "y"}, "paraphrase": {"asked": p, "reply": reply}}}
-            for i, p in (("a", paraphrase), ("kept", "Really?"))
-        }
-        qa_rows = {i: {"reply": "x"} for i in ("a", "b", "kept")}
-        places = (
-            asked("q", "qa", qa_rows, ("exact_match",)),
-            asked("f", "freeform", forms, ("generate_plain/leaked", "generate_paraphrase/leaked")),
-        )
-        return read_case(run, plan(places)).plan.repeats
-
-    assert repeats("a?") == {"generate_paraphrase": "generate"}
-    assert repeats("a ?") == {}
-    assert repeats("a?", "z") == {}
-
-
 def test_without_samples_or_prefilled_answers_there_are_no_such_attacks():
     assert freeform_attacks(prefilled=None, leaks=(), samples=10, tested=("a",)) == ()
     (only,) = freeform_attacks(prefilled=None, leaks=(1, 2), samples=2, tested=("a",))

@@ -483,10 +483,6 @@ def test_a_benchmark_whose_retain_set_gives_answers_away_fails():
     line = verdict(leaking, "benchmark valid")
     assert line.outcome == "fails"
     assert line.evidence["relearn retain n=50, generate"].value == pytest.approx(0.4)
-    # Options: 30 right by chance of 120, then 48 + 18 = 66: (0.55 - 0.25) / 0.75 of what was left to gain.
-    rgi = [m for m in leaking.measures if m.measure.startswith("rgi")]
-    assert [m.subject for m in rgi] == list(RETRAINED)
-    assert rgi[0].value == pytest.approx(0.4)
 
 
 @pytest.mark.slow
@@ -644,9 +640,6 @@ def test_a_format_of_an_evaluation_from_elsewhere_is_admitted_and_judged():
     assert cell(found, "first word").leakage.value == pytest.approx(0.5)
     assert verdict(found, "not expressed").evidence["first word"].value == pytest.approx(0.5)
     assert "first word" not in {line.format for line in judge(asked, resamples=QUICK).formats}
-    # It is another way to ask, unless it put the same and got the same reply as one before.
-    repeating = judge(with_values(asked, further=said, repeats={"first word": "generate"}), resamples=QUICK)
-    assert found.prompts_asked == repeating.prompts_asked + 1
 
 
 def inside(lens, probe=0.5, shuffled=0.5, period=2, apart=0.1):

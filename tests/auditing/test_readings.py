@@ -134,7 +134,7 @@ def test_a_tampered_reading_is_seen_and_the_weights_are_asked_through_the_target
     asked, readings = asked_alike(request(target, tampered(target, trick)))
     first = asked.models[1]
     assert (first.name, first.through_target) == ("it", True)
-    (told,) = readings.told
+    (told,) = readings.notes
     # One question of sixteen names post 0.
     assert "1 of 16 questions get other tokens" in told
     rewritten = trick in (t_upper, t_space, t_space_normalised)
@@ -160,7 +160,7 @@ def test_a_file_that_makes_the_same_tokens_is_told_and_asked_once(target):
     assert len(asked.models) == 2
     assert asked.models[1].through_target
     assert readings.pairs == readings.open == {}
-    assert "the same tokens of all 16 questions" in readings.told[0]
+    assert "the same tokens of all 16 questions" in readings.notes[0]
 
 
 def test_another_vocabulary_keeps_every_claim_open(target):

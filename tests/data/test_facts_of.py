@@ -1,13 +1,10 @@
 """Which questions of a forget set ask for one fact in other words."""
 
-import dataclasses
 import random
-
-import numpy as np
 
 from vestige.core.items import Item
 from vestige.data.corpus import Corpus, SourceSettings, named_splits
-from vestige.data.facts import _Questions, facts_of, said_of_facts, said_of_rewordings
+from vestige.data.facts import _Questions, facts_of, said_of_facts
 
 
 def test_wordings_of_one_fact_are_told_by_edge_answer_and_question_or_attribute():
@@ -57,24 +54,6 @@ def test_answers_of_one_contract_that_say_the_same_in_other_words_are_one():
     assert facts_of(items) == {items[1].id: items[0].id}
 
 
-def test_an_embedder_tells_rewordings_that_share_no_words():
-    items = (
-        Item("What does one crate cost?", "Ten.", edge="p"),
-        Item("Please give me the unit price.", "Ten.", edge="p"),
-        Item("How many days until payment?", "Ten.", edge="p"),
-    )
-    rows = {items[0].question: (1.0, 0.0), items[1].question: (0.95, 0.3122), items[2].question: (0.0, 1.0)}
-
-    def embed(texts):
-        return np.array([rows[t] for t in texts])
-
-    assert facts_of(items) == {}
-    assert facts_of(items, embed) == {items[1].id: items[0].id}
-    forget, *kept = (dataclasses.replace(i, edge=None) for i in items)
-    assert said_of_rewordings([forget], kept) == ""
-    assert said_of_rewordings([forget], kept, embed).startswith("1 kept questions may ask for what is forgotten")
-
-
 def drawn(rng):
     """Questions of few words and names, with few answers, of a contract or of none."""
     asked = ("Is {} a widow", "is it true that {} owns it", "Does {} own {}", "who is {}", "", "do they pay", "{} {}")
@@ -93,10 +72,9 @@ def drawn(rng):
 
 
 def test_a_question_is_compared_with_few_and_none_that_asks_for_its_fact_is_missed():
-    embed = lambda texts: np.eye(4)[[len(text) % 4 for text in texts]]  # noqa: E731
     for seed in range(60):
-        items, near = drawn(random.Random(seed)), (None, embed)[seed % 2]
-        every, blocks, expected = _Questions(items, near), {}, {}
+        items = drawn(random.Random(seed))
+        every, blocks, expected = _Questions(items), {}, {}
         for number, item in enumerate(items):
             block = blocks.setdefault(item.edge or every.answers[number], [])
             first = next((n for n in block if every.one_fact(n, number)), None)
@@ -104,7 +82,7 @@ def test_a_question_is_compared_with_few_and_none_that_asks_for_its_fact_is_miss
                 block.append(number)
             else:
                 expected[item.id] = items[first].id
-        assert facts_of(items, near) == expected
+        assert facts_of(items) == expected
 
 
 def test_how_many_facts_a_forget_set_asks_for_is_told_with_its_questions(tmp_path):

@@ -73,14 +73,6 @@ def test_the_need_of_a_gain_is_what_the_answers_became_likelier():
     assert info.need_of_gain(after, before) == 0
 
 
-def test_the_relearning_generalization_index_by_hand():
-    # 0.25 before, 0.40 after: 0.15 of the 0.75 that were left = 0.2, the threshold called reasonable.
-    assert info.relearning_generalization_index(0.25, 0.40) == pytest.approx(0.2)
-    assert info.relearning_generalization_index(0.5, 0.25) == -0.5
-    with pytest.raises(ValueError, match="nothing is left to gain"):
-        info.relearning_generalization_index(1.0, 1.0)
-
-
 @pytest.mark.parametrize(
     "call",
     [

@@ -324,7 +324,7 @@ class AuditPlan:
     verdict. `sealed` is the plan that was sealed before any model was scored. `table` is the digest of the file of
     scores. `carried` has the information that each attack added to each subject, `prompts` are the prompts found by
     searches. `soundness` has the checks of the data set, `told_by` the judge of leaks in free replies with its error.
-    `repeats` maps a format to an earlier one with the same prompts and replies of the target. `asked_twice` maps a row
+    `asked_twice` maps a row
     with the model's own tokeniser to the model's first row. `unverified_readings` has the reason that a model can pass
     no claim, and `read_otherwise` the differences between tokenisers, in sentences.
     """
@@ -369,7 +369,6 @@ class AuditPlan:
     prompts: tuple[PromptLine, ...] = ()
     soundness: "tuple[SoundnessLine, ...]" = ()
     told_by: str = ""
-    repeats: dict[str, str] = field(default_factory=dict)
 
     @property
     def audited(self) -> Names:

@@ -56,8 +56,7 @@ class Scale:
 
     These are none against chance, which is known on each item. `key` is the key of
     the format in use, `key` or `hits`. On the items `same` all controls score like the target, so that these cannot be
-    judged: they count as known where a claim would pass. `target` says at which stage the target was asked, where that
-    is after an attack.
+    judged: they count as known where a claim would pass.
     """
 
     ground: Ground
@@ -67,7 +66,6 @@ class Scale:
     retrained: Names
     controls: Controls
     same: frozenset[str] = frozenset()
-    target: Source | None = None
 
     @property
     def name(self) -> str:
@@ -107,8 +105,8 @@ class Scale:
 
     def after(self, attack: PlannedAttack) -> "Scale":
         """The scale with the target as an attack left it."""
-        target = Source.after(self.ground.plan.target, attack)
-        return replace(self, target=target, controls=replace(self.controls, target=self.scores(target)))
+        scores = self.scores(Source.after(self.ground.plan.target, attack))
+        return replace(self, controls=replace(self.controls, target=scores))
 
     @property
     def gap(self) -> Draws:
@@ -132,18 +130,15 @@ class Scale:
 
     def evidence(self, subject: str) -> Evidence:
         """Return the subject's knowledge beyond the controls: leakage, or the excess in bits."""
-        controls, scores, unit = self.controls, self.scores(subject), self.unit
-        whole = float(controls.gap.differences().mean())
-        share = len(self.same) / len(self.items)
-        if unit == "bits":
-            draws = excess(scores, controls)
-        else:
-            draws = leakage(scores, controls)
-        if share:
+        in_bits = self.unit == "bits"
+        quantity = excess if in_bits else leakage
+        draws = quantity(self.scores(subject), self.controls)
+        if self.same:
             # At the upper end the subject knows the facts on which all controls are like the target.
-            most = whole if unit == "bits" else 1.0
+            share = len(self.same) / len(self.items)
+            most = float(self.controls.gap.differences().mean()) if in_bits else 1.0
             draws = replace(draws, high=(1 - share) * draws.high + share * most)
-        return Evidence(self.name, draws, "excess" if unit == "bits" else unit, unit)
+        return Evidence(self.name, draws, "excess" if in_bits else self.unit, self.unit)
 
 
 def is_steady(controls: Controls, ground: Ground) -> bool:
@@ -254,19 +249,18 @@ def unlike_controls(ground: Ground) -> dict[str, str]:
         items = ground.scores.common([plan.target, *names], form.key, ground.judged)
         if not items:
             continue
-        knows = float(ground.scores.of(plan.target, form.key, items).mean())
-        means = {name: float(ground.scores.of(name, form.key, items).mean()) for name in names}
-        for name, mean in means.items():
-            rest = [control for control in names if control != name]
-            rest_mean = float(np.mean([means[control] for control in rest]))
+        target, *rows = ground.scores.rows([plan.target, *names], form.key, items)
+        means = [float(row.mean()) for row in rows]
+        knows = float(target.mean())
+        for number, (name, mean) in enumerate(zip(names, means, strict=True)):
+            rest_mean = float(np.mean(means[:number] + means[number + 1 :]))
             if mean - rest_mean <= _ALIKE * (knows - rest_mean):
                 continue
             # Another recipe may raise every score, and its pattern over questions is still that of the controls.
-            target, own, *others = ground.scores.rows([plan.target, name, *rest], form.key, items)
-            if same_pattern(own, np.mean(others, axis=0), target):
+            if same_pattern(rows[number], np.delete(rows, number, axis=0).mean(axis=0), target):
                 continue
             # Means that are far apart by luck alone must not cost a control.
-            controls = _controls(ground, form, form.key, items, rest)
+            controls = _controls(ground, form, form.key, items, names[:number] + names[number + 1 :])
             if knows - rest_mean > ground.thresholds.admission or (form.graded and is_steady(controls, ground)):
                 comparison = f"the target {knows:.2f} and the other controls {rest_mean:.2f}"
                 reasons.setdefault(name, f"in {form.name} it scores {mean:.2f}, {comparison}")
@@ -475,13 +469,10 @@ def _line(scale: Scale) -> FormatLine:
     else:
         why = f"which is not clearly above {needed}"
     reason = f"the target exceeds {control} by {estimate}, {why}"
-    # Where another format put the same and got the same reply, the two are one text, which is that one's.
-    earlier = ground.plan.repeats.get(scale.form.key.partition("/")[0])
-    first = next((f for f in ground.formats if f.key.partition("/")[0] == earlier), None)
-    prompt = scale.form.prompt if first is None else first.prompt or first.name
     of_target = ground.level(controls.target, sample, metric)
-    n_same = len(scale.same)
-    return FormatLine(scale.name, metric, of_target, retrained, estimate, scale.is_clear, reason, prompt, n_same)
+    return FormatLine(
+        scale.name, metric, of_target, retrained, estimate, scale.is_clear, reason, scale.form.prompt, len(scale.same)
+    )
 
 
 class Expressed(NamedTuple):
@@ -499,6 +490,11 @@ class Expressed(NamedTuple):
     def leaks(self) -> dict[str, Evidence]:
         """The leakage by format."""
         return {name: evidence for name, evidence in self.evidence.items() if evidence.unit != "bits"}
+
+    @property
+    def draws(self) -> dict[str, Draws]:
+        """The draws of the leakage by format."""
+        return {name: evidence.draws for name, evidence in self.leaks.items()}
 
     @property
     def bits(self) -> list[Evidence]:
@@ -550,7 +546,7 @@ class Matrix:
         expressed = expressed_in(self.ground, self.tested, subject)
         if self._orders_tested:
             self._kept[subject] = expressed
-        draws = _draws(expressed)
+        draws = expressed.draws
         bands = {}
         if draws:
             metric = self.tested.scales[0].unit
@@ -612,10 +608,6 @@ def _is_below(ground: Ground, expressed: Expressed, scale: Scale) -> bool:
         return True
     limit = ground.thresholds.delta_bits
     return scale.form.forced and any(over_forgotten(bits.draws, limit) for bits in expressed.bits)
-
-
-def _draws(expressed: Expressed) -> dict[str, Draws]:
-    return {name: evidence.draws for name, evidence in expressed.leaks.items()}
 
 
 def worst_line(subject: str, metric: str, draws: Mapping[str, Draws]) -> WorstLine:

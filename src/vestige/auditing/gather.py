@@ -7,7 +7,6 @@ reply to the same question, so their values use the plain reply's key.
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import combinations
 from math import log2
 from typing import Any, cast, get_args
 
@@ -148,7 +147,6 @@ def read_answers(run: RunFolder, plan: AuditPlan, further: Sequence[Format] = ()
         carried=carried,
         prompts=tuple(prompts),
         told_by=_told_by(run, plan),
-        repeats=_repeats(run, plan, scored_by),
     )
     table = own_table(plan, values, further)
     table.check()
@@ -345,36 +343,6 @@ def _told_by(run: RunFolder, plan: AuditPlan) -> str:
         )
     facts = (str(row.get("fact") or row.get("answer", "")) for row in records)
     return _BY_WORDS if any(len(fact.split()) > _REWORDED for fact in facts) else ""
-
-
-def _repeats(run: RunFolder, plan: AuditPlan, scored_by: Mapping[tuple[Source, str], set[str]]) -> dict[str, str]:
-    """Return the formats whose prompts and replies of the target equal an earlier format's.
-
-    The comparison uses the forget items that both formats share.
-    """
-    forget, target = set(plan.splits["forget"]), Source(plan.target)
-    texts: dict[str, dict[str, tuple[str, str]]] = {}
-    for evaluation in plan.evaluations:
-        folder = EvalFolder(run.path / evaluation.path)
-        # Records of options and of blocks hold no reply, and are not read.
-        if evaluation.source != target or not {"reply", "forms"} & next(read_jsonl(folder.records), {}).keys():
-            continue
-        keys = (key for (source, key), evals in scored_by.items() if source == target and evaluation.eval in evals)
-        formats = dict.fromkeys(key.partition("/")[0] for key in keys)
-        for row in read_records(folder):
-            if row["item"] not in forget:
-                continue
-            replies = dict.fromkeys(formats, row) if {"reply", "question"} <= row.keys() else {}
-            replies |= {f"generate_{form}": reply for form, reply in row.get("forms", {}).items() if "asked" in reply}
-            for name, reply in replies.items():
-                texts.setdefault(name, {})[row["item"]] = reply.get("asked", row["question"]), reply["reply"]
-    repeats: dict[str, str] = {}
-    # Of formats that repeat one another the first stays.
-    for earlier, name in combinations(texts, 2):
-        shared = texts[name].keys() & texts[earlier].keys()
-        if shared and earlier not in repeats and all(texts[name][i] == texts[earlier][i] for i in shared):
-            repeats.setdefault(name, earlier)
-    return repeats
 
 
 def _stands_for(folder: AttackFolder) -> Mapping[str, str]:

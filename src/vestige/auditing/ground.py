@@ -37,13 +37,11 @@ class Case:
     """The input of a judgement: plan and scores.
 
     `searched` has by the name of a search of relearning the attacks that it chose from (`recovery.with_searches`).
-    `collapsed` gives by subject and format the reason that scores are left out.
     """
 
     plan: AuditPlan
     scores: ScoreTable
     searched: Mapping[str, Names] = field(default_factory=dict)
-    collapsed: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
     def search_of(self, attack: str) -> str:
         """The search that an attack is a part of, or ""."""
@@ -76,15 +74,15 @@ class ClaimEvidence:
         return ClaimEvidence(**both)
 
 
-@dataclass(frozen=True)
-class Ground:
+@dataclass(frozen=True, kw_only=True)
+class Ground(Case):
     """A case with its derived values: `judged` are the forget items behind the first three claims.
 
     A fact has `wordings` questions on average. `doubts` speak against the controls: while there is one, no claim holds
-    that rests on them. `doubts_of` do so for one subject.
+    that rests on them. `doubts_of` do so for one subject. `collapsed` gives by subject and format the reason that
+    scores are left out.
     """
 
-    case: Case
     thresholds: Thresholds
     judged: Items
     apart: str
@@ -92,17 +90,8 @@ class Ground:
     wordings: float = 1.0
     doubts: Sentences = ()
     doubts_of: Mapping[str, str] = field(default_factory=dict)
+    collapsed: Mapping[tuple[str, str], str] = field(default_factory=dict)
     samples: dict[tuple[str, Items, bool], Sample] = field(default_factory=dict, repr=False)
-
-    @property
-    def plan(self) -> AuditPlan:
-        """The plan of the audit."""
-        return self.case.plan
-
-    @property
-    def scores(self) -> ScoreTable:
-        """The scores by source, measurement and question."""
-        return self.case.scores
 
     @property
     def formats(self) -> tuple[Format, ...]:

@@ -122,7 +122,7 @@ def _judged(case: Case, checked: Ground, left_out: Sentences, resamples: int) ->
     )
     warnings = (*left_out, *weak_controls(ground), *doubts, *of_subjects, *_like_target(tested))
     untested = (
-        *(f"{shown(name)}, {why}." for (name, _), why in ground.case.collapsed.items()),
+        *(f"{shown(name)}, {why}." for (name, _), why in ground.collapsed.items()),
         *warnings,
         *_of_plan(case.plan),
         *stored.untested,
@@ -162,7 +162,7 @@ def _judged(case: Case, checked: Ground, left_out: Sentences, resamples: int) ->
         curves=recovery.curves,
         budget=budget,
         membership=membership.lines,
-        measures=read_measures(ground, tested, membership.lines),
+        measures=read_measures(ground, membership.lines),
         kept=tuple(kept_knowledge.lines),
         soundness=plan.soundness,
         untested=tuple(dict.fromkeys(untested)),
@@ -243,7 +243,7 @@ def _merged(ground: Ground) -> tuple[Ground, list[str], list[str]]:
 def _without(ground: Ground, names: Collection[str]) -> Ground:
     """The ground without some of the controls."""
     remaining = tuple(name for name in ground.plan.retrained if name not in names)
-    return replace(ground, case=replace(ground.case, plan=replace(ground.plan, retrained=remaining)), samples={})
+    return replace(ground, plan=replace(ground.plan, retrained=remaining), samples={})
 
 
 def _with_margins(ground: Ground) -> Ground:
@@ -285,8 +285,9 @@ def _without_collapsed(ground: Ground) -> Ground:
             tables = values[Source(subject)]
             remaining = {item: score for item, score in tables[scale.key].items() if item not in ground.forget}
             values[Source(subject)] = {**tables, scale.key: remaining}
-    case = replace(ground.case, scores=replace(ground.scores, values=values), collapsed=why)
-    return replace(ground, case=case, samples={}) if why else ground
+    if not why:
+        return ground
+    return replace(ground, scores=replace(ground.scores, values=values), collapsed=why, samples={})
 
 
 def _sealed(plan: AuditPlan) -> str:
@@ -335,7 +336,16 @@ def lay(case: Case, resamples: int) -> Ground:
     fields = Thresholds.model_fields
     thresholds = Thresholds.build({k: v for k, v in plan.settings.items() if k in fields}, where="the audit's settings")
     judged, apart = judged_items(plan)
-    return Ground(case, thresholds, judged, apart, resamples, n_questions / len(plan.splits["forget"]))
+    return Ground(
+        plan=plan,
+        scores=case.scores,
+        searched=case.searched,
+        thresholds=thresholds,
+        judged=judged,
+        apart=apart,
+        resamples=resamples,
+        wordings=n_questions / len(plan.splits["forget"]),
+    )
 
 
 def _of_controls(ground: Ground) -> Iterator[str]:

@@ -29,14 +29,12 @@ from vestige.artifacts.audits import (
     PlannedAttack,
 )
 from vestige.artifacts.records import SEEN_BOUND, TOKENS_BOUND
-from vestige.artifacts.scores import Source, Sourced
+from vestige.artifacts.scores import Source
 from vestige.artifacts.verdicts import percentage
-from vestige.auditing.formats import TestedFormats
 from vestige.auditing.ground import ClaimEvidence, Ground, shown
 from vestige.core.text import Items, Sentences
 from vestige.metrics import information
 from vestige.metrics.contrasts import Draws, Quantity, mean_draws
-from vestige.metrics.information import relearning_generalization_index
 from vestige.metrics.intervals import spread
 from vestige.metrics.memorization import forget_quality, harmonic_mean
 from vestige.metrics.verdicts import Evidence, stays_below
@@ -166,9 +164,7 @@ MEANS = (
 UTILITY = ("forced/probability", "generate/rougeL_recall", "memory/truth_ratio_score")
 
 
-def read_measures(
-    ground: Ground, tested: TestedFormats, membership: tuple[MembershipLine, ...]
-) -> tuple[MeasureLine, ...]:
+def read_measures(ground: Ground, membership: tuple[MembershipLine, ...]) -> tuple[MeasureLine, ...]:
     """Compute all measures that the scores allow."""
     plan = ground.plan
     lines: list[MeasureLine] = []
@@ -187,7 +183,7 @@ def read_measures(
         for line in membership
         if line.privleak is not None
     ]
-    return (*lines, *_generalization(ground, tested))
+    return tuple(lines)
 
 
 def _of_subject(ground: Ground, subject: str, utility: Mapping[tuple[str, str], Items]) -> Iterator[MeasureLine]:
@@ -215,29 +211,6 @@ def _of_subject(ground: Ground, subject: str, utility: Mapping[tuple[str, str], 
         if items:
             value = float(ground.scores.of(subject, key, items).mean())
             yield MeasureLine(subject, measure, value, f"{description}, mean of {len(items)} forget items")
-
-
-def _generalization(ground: Ground, tested: TestedFormats) -> Iterator[MeasureLine]:
-    """RGI of each retrained seed, by each relearning on retain items, in admitted formats that count hits or picks."""
-    for attack in ground.plan.attacks:
-        if attack.kind != "relearn" or attack.material != "retain":
-            continue
-        tested_items = set(attack.tested)
-        for scale in tested.scales:
-            key = scale.form.hits
-            if not key or (scale.form.graded and not ground.chances(scale.form)):
-                continue
-            for subject in scale.retrained:
-                sources: list[Sourced] = [subject, Source.after(subject, attack)]
-                items = ground.scores.common(sources, key, [i for i in scale.items if i in tested_items])
-                if not items:
-                    continue
-                before, after = (float(np.mean(ground.scores.of(source, key, items))) for source in sources)
-                # Who answers all has nothing to gain, and the index divides by what is left.
-                if before < 1:
-                    value = relearning_generalization_index(before, after)
-                    description = f"(after - before) / (1 - before): {before:.2f} to {after:.2f}, n = {len(items)}"
-                    yield MeasureLine(subject, f"rgi, {attack.name}, {scale.name}", value, description)
 
 
 OPTION = "option_text_mean"

@@ -126,8 +126,6 @@ class _Stage:
 
     def unusable(self) -> str:
         """Return the reason that no gain can be separated, or ""."""
-        if self.unit == "leakage_vs_chance":
-            return "no model that never knew was given"
         if not self.retrained:
             return "no retrained control was asked after the attack"
         if self.part is None:
@@ -184,12 +182,10 @@ def try_attacks(ground: Ground, tested: TestedFormats) -> Recovery:
             gaps.append(_Gap(attack, f"{attack.name}: no answers after it in an admitted format", asked))
         for stage in stages:
             why = stage.unusable()
-            if attack.name not in ground.case.searched:
+            if attack.name not in ground.searched:
                 curves += _curves(stage, why)
             absent = tuple(name for name in asked if name not in stage.audited)
             gaps.append(_Gap(attack, f"{stage.name}: not asked after the attack", absent))
-            if stage.unit == "leakage_vs_chance":
-                continue
             part = stage.part
             if why or part is None:
                 gaps.append(_Gap(attack, f"{stage.name}: {why}", stage.audited))
@@ -202,7 +198,7 @@ def try_attacks(ground: Ground, tested: TestedFormats) -> Recovery:
                 results.append(stage.result(part, subject, results[0].gain if results else None))
             tried += results
             gaps += _spoiled(stage, part, results)
-            whole = not ground.case.search_of(attack.name)
+            whole = not ground.search_of(attack.name)
             if relearns_retained(attack) and whole and stage.retrained and stage.unit != "bits":
                 injections.append(stage.injection(part))
     if tried:
@@ -210,7 +206,7 @@ def try_attacks(ground: Ground, tested: TestedFormats) -> Recovery:
     missing: dict[str, list[str]] = {name: [] for name in audited}
     for gap in gaps:
         # What is missing of a part is missing of its search.
-        if ground.case.search_of(gap.attack.name) or not gap.subjects:
+        if ground.search_of(gap.attack.name) or not gap.subjects:
             continue
         untested.append(sentence(f"{gap.reason} ({listed(gap.subjects)})"))
         for name in gap.subjects:
@@ -238,7 +234,7 @@ def relearns_retained(attack: PlannedAttack) -> bool:
 
 def not_skipped(ground: Ground, attack: PlannedAttack) -> Names:
     """The audited models that an attack was made on, or all parts of a search."""
-    parts = ground.case.searched.get(attack.name, (attack.name,))
+    parts = ground.searched.get(attack.name, (attack.name,))
     skipped = {name for part in parts for name in ground.plan.skipped.get(part, ())}
     return tuple(name for name in ground.plan.audited if name not in skipped)
 
@@ -255,7 +251,7 @@ def _attacked(tried: Sequence[AttackResult]) -> tuple[WorstLine, ...]:
 
 def why_alone(ground: Ground, attack: PlannedAttack) -> str:
     """Why nothing that an attack brings can count by itself, or ""."""
-    search = ground.case.search_of(attack.name)
+    search = ground.search_of(attack.name)
     if search:
         return f"it counts as a part of {search}"
     return _CEILING if attack.shows_answers else ""
@@ -266,7 +262,7 @@ def _apart(ground: Ground, tried: Sequence[AttackResult]) -> list[str]:
     judged, tested = set(ground.judged), {result.attack.name for result in tried}
     counts: dict[str, list[str]] = {}
     for attack in ground.plan.attacks:
-        n = 0 if ground.case.search_of(attack.name) else sum(i not in judged for i in attack.tested)
+        n = 0 if ground.search_of(attack.name) else sum(i not in judged for i in attack.tested)
         if n and attack.name in tested:
             counts.setdefault(f"{n} of the {len(attack.tested)} items asked", []).append(attack.name)
     apart = "; ".join(f"{share_text} after {', after '.join(names)}" for share_text, names in counts.items())
@@ -523,21 +519,6 @@ class AttackAbility(NamedTuple):
         return f"shown able: {', '.join(each)}" if each else ""
 
 
-class _Withheld(NamedTuple):
-    """The control's hidden knowledge in one format, the share recovered, and the reason to ignore it."""
-
-    format: str
-    unit: str
-    suppressed: Estimate
-    share: Draws
-    why_not: str
-    counts_in: str
-
-    @property
-    def able(self) -> bool:
-        return not self.why_not and self.share.value >= HALF and self.share.ends[0] > 0
-
-
 def read_ability(ground: Ground, recovery: Recovery, expressed: Expressed | None) -> AttackAbility:
     """Measure each attack on the positive control.
 
@@ -556,20 +537,17 @@ def read_ability(ground: Ground, recovery: Recovery, expressed: Expressed | None
     attacks = [
         attack
         for attack in ground.plan.attacks
-        if not ground.case.search_of(attack.name) and control in not_skipped(ground, attack)
+        if not ground.search_of(attack.name) and control in not_skipped(ground, attack)
     ]
     withheld: dict[str, list[_Withheld]] = {attack.name: [] for attack in attacks}
     for result in recovery.tried:
-        gain, form = result.gain, result.format
+        gain = result.gain
         if result.subject == control and result.attack.name in withheld and silent and gain.room >= HALF * gain.gap:
-            # With the ends that what is left before the attack has.
-            low, high = (max(end, 0.0) for end in gain.before.ends)
-            ends = gain.gap - high, gain.gap - low
-            suppressed = Estimate("suppressed", gain.unit, gain.room, *ends, gain.before.n, gain.before.method)
-            entry = _Withheld(form, gain.unit, suppressed, gain.brought(), result.why_not, form)
-            withheld[result.attack.name].append(entry)
+            withheld[result.attack.name].append(_withheld(result))
     lines = tuple(_line(name, entries) for name, entries in withheld.items())
-    able = frozenset((name, entry.counts_in) for name, entries in withheld.items() for entry in entries if entry.able)
+    able: set[tuple[str, str]] = set()
+    for entries in withheld.values():
+        able.update((line.attack, line.format) for *_, line in entries if line.able)
     # An attack that shows the answers brings them whether anything was held back or not.
     ceilings = {attack.name for attack in attacks if attack.shows_answers}
     weak = [line for line in lines if not line.able and line.attack not in ceilings]
@@ -579,7 +557,7 @@ def read_ability(ground: Ground, recovery: Recovery, expressed: Expressed | None
     none = "" if able else _why_none(shown(control), leaks, weak)
     if not attacks:
         none = f"no attack was made on the positive control {shown(control)}"
-    return AttackAbility(lines, able, none, powerless)
+    return AttackAbility(lines, frozenset(able), none, powerless)
 
 
 def _why_none(control: str, leaks: Mapping[str, float], weak: Sequence[AbleLine]) -> str:
@@ -593,13 +571,28 @@ def _why_none(control: str, leaks: Mapping[str, float], weak: Sequence[AbleLine]
     return f"no attack brought back half of what the positive control held back{best}"
 
 
+_Withheld = tuple[bool, bool, float, AbleLine]
+"""Whether the attack is able by it, whether it counts, the share that came back, and the line."""
+
+
+def _withheld(result: AttackResult) -> _Withheld:
+    """The control's hidden knowledge in one format, and the share that the attack recovered."""
+    gain, share = result.gain, result.gain.brought()
+    # With the ends that what is left before the attack has.
+    low, high = (max(end, 0.0) for end in gain.before.ends)
+    ends = gain.gap - high, gain.gap - low
+    suppressed = Estimate("suppressed", gain.unit, gain.room, *ends, gain.before.n, gain.before.method)
+    brought = share.estimate("brought_back", "share")
+    able = not result.why_not and share.value >= HALF and share.ends[0] > 0
+    little = f"of what the positive control held back it brought back {brought.said()} in {result.format}"
+    why_not = "" if able else result.why_not or little
+    line = AbleLine(result.attack.name, result.format, gain.unit, suppressed, brought, able, why_not)
+    return able, not result.why_not, share.value, line
+
+
 def _line(attack: str, withheld: Sequence[_Withheld]) -> AbleLine:
     """The attack's line, by the format in which it brought back most."""
-    if not withheld:
-        why = "nothing that the positive control holds back could be judged after it"
-        return AbleLine(attack, "", "", None, None, able=False, why_not=why)
-    best = max(withheld, key=lambda entry: (entry.able, not entry.why_not, entry.share.value))
-    brought = best.share.estimate("brought_back", "share")
-    little = f"of what the positive control held back it brought back {brought.said()} in {best.format}"
-    why_not = "" if best.able else best.why_not or little
-    return AbleLine(attack, best.format, best.unit, best.suppressed, brought, best.able, why_not)
+    if withheld:
+        return max(withheld, key=lambda entry: entry[:3])[3]
+    why = "nothing that the positive control holds back could be judged after it"
+    return AbleLine(attack, "", "", None, None, able=False, why_not=why)

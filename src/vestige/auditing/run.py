@@ -78,7 +78,7 @@ from vestige.core.settings import read_toml, to_toml
 from vestige.core.store import load, read_sealed, read_versioned, save, write_sealed
 from vestige.core.text import Names, Sentences, closest, listed, one_line, sentence
 from vestige.data.corpus import everything
-from vestige.data.facts import facts_of, luck_of, said_of_facts, said_of_rewordings
+from vestige.data.facts import facts_of, luck_of
 from vestige.evals.base import Evaluation, view_of
 from vestige.metrics.answers import normalised
 from vestige.metrics.intervals import RESAMPLES
@@ -629,7 +629,9 @@ def cheapest_first(attacks: "Sequence[Attack]") -> "list[list[Attack]]":
 
 
 def _undecided(plan: AuditPlan, outcome: AuditOutcome) -> Names:
-    """The unlearned models that do not fail "not recoverable"."""
+    """The unlearned models that do not fail "not recoverable". Without controls no attack decides anything."""
+    if not plan.retrained:
+        return ()
     failing = {v.subject for v in outcome.verdicts if v.claim == "not recoverable" and v.outcome == "fails"}
     return tuple(name for name in plan.unlearned if name not in failing)
 
@@ -676,10 +678,8 @@ def plan_audit(request: AuditRequest) -> PlannedAudit:
         a.plan.name: beyond_context(request, a, after_an_attack(questions.evaluations, a.plan.kind))
         for a in attacks.attacks
     }
-    facts, of_facts = _facts(splits["forget"], splits.get("retain", ()), request)
     untested = (
         *request.untested,
-        *of_facts,
         *not_asked_for(request.settings_before or request.settings),
         *questions.left_out,
         *attacks.untested,
@@ -687,7 +687,8 @@ def plan_audit(request: AuditRequest) -> PlannedAudit:
     )
     # What one model cannot read is made on none, so that all have the same attacks.
     tried = tuple(a for a in attacks.attacks if not reasons[a.plan.name])
-    return PlannedAudit(questions.evaluations, tried, tuple(sentence(one_line(s, width=500)) for s in untested), facts)
+    sentences = tuple(sentence(one_line(text, width=500)) for text in untested)
+    return PlannedAudit(questions.evaluations, tried, sentences, facts_of(splits["forget"]))
 
 
 def with_control(request: AuditRequest, planned: PlannedAudit) -> AuditRequest:
@@ -804,26 +805,6 @@ def _odd_tokens(run: RunFolder, task_answers: Mapping[tuple[str, str], TaskAnswe
     }
     notes = {name: odd_tokens_told(EvalFolder(run.path / path).provenance) for name, path in places.items()}
     return tuple(f"{one_line(name, width=60)}: {note}" for name, note in notes.items() if note)
-
-
-def _facts(forget: Sequence[Item], retain: Sequence[Item], request: AuditRequest) -> tuple[dict[str, str], Sentences]:
-    """Which forget questions ask for the fact of another, by words, by an embedder, or none, and what to say of that.
-
-    An embedder also finds retain questions about forgotten facts, and a sentence reports them. So is it where there are
-    several wordings of a fact, and each was to count by itself.
-    """
-    how = request.settings.wordings
-    if how == "words":
-        return facts_of(forget), ()
-    if how == "off":
-        several = said_of_facts(forget)
-        by_itself = f"each of the {len(forget)} forget questions counts by itself (wordings=off), and {several}"
-        return {}, (by_itself,) if several else ()
-    from vestige.models.embedder import load_embedder
-
-    embed = load_embedder(how, device=request.device).embed
-    reworded = said_of_rewordings(forget, retain, embed)
-    return facts_of(forget, embed), (reworded,) if reworded else ()
 
 
 def _shared_labels(forget: Sequence[Item]) -> dict[str, dict[str, str]]:
@@ -945,17 +926,15 @@ def _compare_with_first_judgement(folder: AuditFolder, plan: AuditPlan, outcome:
     return replace(outcome, first=None if same else before[0], untested=(*notes, *outcome.untested))
 
 
-def _without_alternatives(plan: AuditPlan) -> AuditPlan:
+def _without_exposure(plan: AuditPlan) -> AuditPlan:
     """The plan without the evaluation `exposure`, which earlier versions judged against alternatives."""
-    settings = {name: value for name, value in plan.settings.items() if name != "alternatives"}
-    evals = tuple(name for name in settings["evals"] if name != "exposure") if "evals" in settings else ()
-    plan = replace(plan, settings=settings)
-    if evals == tuple(settings.get("evals", ())):
+    evals = plan.settings.get("evals", ())
+    if "exposure" not in evals:
         return plan
     note = "The scores of exposure are ignored: ranking answers among alternatives accused honest models."
     return replace(
         plan,
-        settings={**settings, "evals": evals},
+        settings={**plan.settings, "evals": tuple(name for name in evals if name != "exposure")},
         evaluations=tuple(place for place in plan.evaluations if place.eval != "exposure"),
         untested=tuple(dict.fromkeys((note, *plan.untested))),
     )
@@ -975,10 +954,12 @@ def rejudge(run: Path | str, changes: Mapping[str, Any] | None = None) -> list[A
         raise InputError(f"{run} holds no audit. Run `vestige audit --output-dir {run}` first")
     with locked(folder.lock):
         for audit_folder in places:
-            plan = _without_alternatives(read_plan(audit_folder))
-            settings = AuditSettings.build({**plan.settings, **(changes or {})}, where=str(audit_folder.plan))
+            plan = read_plan(audit_folder)
+            # Settings of earlier versions that are gone chose questions or attacks, and judge nothing.
+            known = {name: value for name, value in plan.settings.items() if name in AuditSettings.model_fields}
+            settings = AuditSettings.build({**known, **(changes or {})}, where=str(audit_folder.plan))
             # The margins of the last judgement stand in the plan; the first one's are in `judgements`.
-            plan = replace(plan, settings=settings.identity())
+            plan = _without_exposure(replace(plan, settings=settings.identity()))
             if plan.evaluations:
                 plan = with_soundness(folder, plan)
             if plan.evaluations and not is_current(audit_folder.scores):

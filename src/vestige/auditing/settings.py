@@ -90,8 +90,6 @@ class AuditSettings(Thresholds, LeakJudgeSettings):
     """At most this many items for the evaluation memory."""
     acr_items: PositiveInt = 8
     """Forget items for the evaluation acr. Fewer than 8 cannot be used."""
-    wordings: str = "words"
-    """How questions that ask for one fact are found: words, off, or an embedder's folder or hub id."""
     options: int = Field(default=4, ge=2, le=MOST_OPTIONS)
     """Options of a multiple-choice question."""
     membership: tuple[MemberScore, ...] = get_args(MemberScore)

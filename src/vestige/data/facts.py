@@ -15,19 +15,14 @@ a gap of its own.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-
-import numpy as np
-from jaxtyping import Float
 
 from vestige.core.ids import content_id
 from vestige.core.items import Item, Luck
 from vestige.core.text import one_line
 from vestige.data.findings import Rarity, named_words, subject_words, words
 from vestige.metrics.answers import contains, normalised
-from vestige.metrics.diversity import THRESHOLD
 from vestige.metrics.leaks import leak_score
 
 BLANK = "____"
@@ -143,8 +138,6 @@ def _told(item: Item) -> tuple[str, ...]:
     return tuple(word for word in words(fact_of(item) or item.answer) if word not in question_words)
 
 
-Embed = Callable[[Sequence[str]], Float[np.ndarray, "N D"]]
-
 _ALIKE = 0.5
 """Above this share of common words (Jaccard), two questions with one answer ask for one fact."""
 _LONG = 4
@@ -155,15 +148,15 @@ _SAME = 0.9
 """Two answers of a contract say the same where each gives so much of the other away."""
 
 
-def facts_of(items: Sequence[Item], embed: Embed | None = None) -> dict[str, str]:
+def facts_of(items: Sequence[Item]) -> dict[str, str]:
     """Return by item id the first item with the same fact, for all later items.
 
     Items ask for one fact whose answers say the same and whose questions are about the same: of one edge, or, without
     edges, with the same names and numbers, or with a whole sentence for an answer. In addition to that, where both name
     an attribute it decides. Otherwise the answer must be long, or unique to its subject (without edges), or the
-    questions share half of their words, or, with `embed`, the cosine of their embeddings is above 0.8.
+    questions share half of their words.
     """
-    questions = _Questions(items, embed)
+    questions = _Questions(items)
     fact_by_id: dict[str, str] = {}
     for number, item in enumerate(items):
         first = questions.first_alike(number)
@@ -182,14 +175,14 @@ def said_of_facts(items: Sequence[Item]) -> str:
     return ""
 
 
-def said_of_rewordings(forget: Sequence[Item], retained: Sequence[Item], embed: Embed | None = None) -> str:
+def said_of_rewordings(forget: Sequence[Item], retained: Sequence[Item]) -> str:
     """Report in a sentence retained questions that ask for forgotten facts in other words. "" where none is seen to.
 
-    Only items without an edge are compared, since a contract is a whole in one set. With `embed` as in `facts_of`.
+    Only items without an edge are compared, since a contract is a whole in one set.
     """
     plain = [item for item in forget if item.edge is None]
     plain_retained = [item for item in retained if item.edge is None]
-    questions = _Questions([*plain, *plain_retained], embed)
+    questions = _Questions([*plain, *plain_retained])
     for number in range(len(plain)):
         questions.add(number)
     firsts = {number: questions.first_alike(number) for number in range(len(plain), len(questions.items))}
@@ -209,8 +202,8 @@ class _Questions:
     Similar questions are found through their common words.
     """
 
-    def __init__(self, items: Sequence[Item], embed: Embed | None) -> None:
-        self.items, self.embed = items, embed
+    def __init__(self, items: Sequence[Item]) -> None:
+        self.items = items
         self.words = [frozenset(words(i.question)) for i in items]
         self.names = [named_words(i.question) for i in items]
         self.answers = [tuple(words(fact_of(i) or i.answer)) for i in items]
@@ -224,12 +217,6 @@ class _Questions:
         for question_words in self.words:
             self.counts.update(question_words)
         self.added: dict[Hashable, list[int]] = defaultdict(list)
-
-    @cached_property
-    def embedded(self) -> Float[np.ndarray, "N D"]:
-        """The embeddings of the questions, where there is an embedder."""
-        assert self.embed is not None
-        return self.embed([i.question for i in self.items])
 
     def add(self, number: int) -> None:
         """Let later questions find this one."""
@@ -264,9 +251,7 @@ class _Questions:
             return False
         if len(answer) >= _LONG or (no_edge and answer in self.unique):
             return True
-        if len(a & b) >= _ALIKE * len(a | b):
-            return True
-        return self.embed is not None and float(self.embedded[first] @ self.embedded[second]) > THRESHOLD
+        return len(a & b) >= _ALIKE * len(a | b)
 
     def _same_answer(self, first: int, second: int) -> bool:
         if self.answers[first] == self.answers[second]:

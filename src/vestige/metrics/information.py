@@ -117,20 +117,6 @@ def prompt_data_entropy_ratio(capacity_bits: float, need_bits: float) -> float:
     return capacity_bits / need_bits
 
 
-def relearning_generalization_index(before: float, after: float) -> float:
-    """RGI: (after - before) / (1 - before), accuracies on the forget set of a model that never saw it.
-
-    `after` is after tuning on the retain set alone. Above 0 the retain set gives the forget set away. The submission
-    named above calls 0.2 reasonable. Its formula is not public. This one is ours.
-    """
-    for value in (before, after):
-        if not 0 <= value <= 1:
-            raise ValueError(f"an accuracy lies in [0, 1], got {value}")
-    if before == 1:
-        raise ValueError("nothing is left to gain: the accuracy before is 1")
-    return (after - before) / (1 - before)
-
-
 def _check(n: int, n_wrong: int, n_options: int) -> None:
     if not 0 <= n_wrong <= n:
         raise ValueError(f"{n_wrong} wrong of {n}")

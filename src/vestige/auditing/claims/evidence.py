@@ -56,5 +56,5 @@ def unless_one_group(
 
 def not_asked(about: SubjectEvidence) -> Sentences:
     """The admitted formats in which the subject has no score, each with the reason."""
-    collapsed = about.ground.case.collapsed
+    collapsed = about.ground.collapsed
     return tuple(collapsed.get((about.subject, name), f"{name}: not asked of it") for name in about.expressed.not_asked)
