@@ -100,7 +100,6 @@ def test_a_data_set_comes_back_whole(tmp_path, graph):
     assert (again.items, again.holdout, again.contracts) == (dataset.items, dataset.holdout, dataset.contracts)
     assert (again.name, again.seed) == (dataset.name, 4)
     assert again.graph.parts == dataset.graph.parts
-    assert again.types == dataset.types
 
 
 def test_ids_of_a_persons_own_come_back(tmp_path):
