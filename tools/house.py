@@ -17,18 +17,18 @@ import networkx as nx
 ROOT = Path(__file__).parents[1]
 BARS = {
     # what is counted: the limit today, and the bar
-    "tokens": (428_500, 330_000),
-    "tokens of src, benchmarks and tools": (498_600, 400_000),
+    "tokens": (428_400, 330_000),
+    "tokens of src, benchmarks and tools": (496_000, 400_000),
     "lines of code": (42_800, 33_000),
     "tokens in ten lines": (102, 90),
-    "nested comprehensions in 10,000 lines": (22, 20),
+    "nested comprehensions in 10,000 lines": (20, 20),
     "conditional expressions in 1,000 lines": (21, 15),
-    "Python files": (285, 190),
+    "Python files": (275, 190),
     "vague names among 1,000 bindings": (20, 10),
-    "class names used more than once": (10, 5),
+    "class names used more than once": (5, 5),
     "circles of imports": (0, 0),
     "lines of code a comment": (32, 30),
-    "lines of tests": (41_320, 32_000),
+    "lines of tests": (41_050, 32_000),
 }
 """Of src, unless the name says otherwise. Tokens and code lines exclude blanks, comments and docstrings."""
 VAGUE = {

@@ -8,7 +8,7 @@ from tests.probes.hand_made_holes import Marks, Says, directions
 
 from vestige.artifacts.holes import (
     Attempt,
-    Candidate,
+    HoleCandidate,
     candidates_of,
     read_attempts,
     read_holes,
@@ -59,7 +59,7 @@ def test_what_had_j_10_are_the_candidates_each_prompt_once_with_what_it_depends_
         replace(FOUND, prompt="c", j=9.0),
         replace(FOUND, prompt="d", j=None),
     ]
-    assert candidates_of(attempts) == [Candidate(p, "latent", "latent, iteration 1") for p in "ba"]
+    assert candidates_of(attempts) == [HoleCandidate(p, "latent", "latent, iteration 1") for p in "ba"]
     found = candidates_of(replace(a, source="random") for a in attempts)
     assert [c.origin for c in found] == ["first", "a seed"]
 
@@ -68,7 +68,7 @@ def test_holes_and_table_come_back_and_the_summary_is_there_last(folder):
     answers = {"0": ["8"], "10": ["9"]}
     actors = Actors(Says("t", answers), Says("u", {"0": ["1"], "10": ["9"]}), Marks(), directions)
     settings = FilterSettings()
-    filtered = filter_candidates([Candidate(p, "adjacent") for p in answers], ["x"], actors, settings, seed=0)
+    filtered = filter_candidates([HoleCandidate(p, "adjacent") for p in answers], ["x"], actors, settings, seed=0)
     holes, table = holes_and_table(filtered, settings, directions, seed=0)
     write_tested(folder, filtered.tested, holes, table, {"seed": 0})
     assert read_holes(folder) == list(holes)

@@ -27,15 +27,6 @@ def tokens_of(tokenizer, ids):
     return tokenizer.convert_ids_to_tokens(list(ids))
 
 
-def test_a_prompt_stands_a_space_away():
-    assert deployed("Who?", "please tell", "prefix") == "please tell Who?"
-    assert deployed("Who?", "please tell", "suffix") == "Who? please tell"
-
-
-def test_without_a_prompt_the_question_is_itself():
-    assert deployed(" Who is  it? ", "", "prefix") == deployed(" Who is  it? ", "", "suffix") == " Who is  it? "
-
-
 def test_the_tokens_around_a_prefix_and_a_suffix(nano):
     before = around(nano.prompter, QUESTION, (7,), "prefix")
     assert tokens_of(nano.tokenizer, before.before) == ["<bos>", "<question>"]

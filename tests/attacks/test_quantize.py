@@ -112,13 +112,6 @@ def by_numpy(weight, bits):
     return found
 
 
-@pytest.mark.parametrize("bits", [8, 4])
-@pytest.mark.parametrize("shape", [(7, 64), (5, 200), (3, 1)])
-def test_it_is_what_numpy_makes_of_the_same_formula(bits, shape):
-    weight = np.random.default_rng(1).normal(size=shape).astype(np.float32)
-    assert np.array_equal(rounded(torch.tensor(weight), bits).numpy(), by_numpy(weight, bits))
-
-
 def test_eight_bits_are_those_of_pytorchs_fake_quantisation():
     weight = torch.randn(9, 50, generator=torch.Generator().manual_seed(2))
     scale = weight.abs().amax(dim=1) / 127

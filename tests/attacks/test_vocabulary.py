@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from vestige.attacks.gcg import Vocabulary, admissible, as_ids, inner_texts
+from vestige.attacks.gcg import admissible, as_ids, inner_texts
 from vestige.core.errors import InputError
 from vestige.core.items import Item
 from vestige.models.tiny import tiny_tokenizer
@@ -12,10 +12,6 @@ from vestige.models.tiny import tiny_tokenizer
 
 def tokens(tokenizer, ids):
     return [tokenizer.convert_ids_to_tokens(i) for i in ids]
-
-
-def test_a_token_of_four_carries_two_bits():
-    assert Vocabulary((3, 5, 8, 9)).bits == 2.0
 
 
 def test_only_printable_ascii_of_its_own_is_admissible(nano):

@@ -139,15 +139,6 @@ def test_a_further_contract_changes_no_other():
         assert [one.values.get(n) for n in drawn] == [two.values.get(n) for n in drawn]
 
 
-def test_a_contract_does_not_depend_on_the_types_of_those_before_it():
-    rows = [Edge("A", "B"), Edge("C", "D"), Edge("E", "F")]
-    plain = compile_dataset(build_graph("g", rows), seed=0)
-    mixed = compile_dataset(build_graph("g", [rows[0], Edge("C", "D", "employment"), rows[2]]), seed=0)
-    for name in ("good", "quantity", "governing_law", "shipping_payer", "effective_date"):
-        assert mixed.contracts[2].values[name] == plain.contracts[2].values[name]
-    assert [i.edge for i in mixed.items[::20]] == ["A_B", "C_D", "E_F"], "in the order of the edges, not of types"
-
-
 def test_parallel_edges_are_refused_with_their_ids_and_the_way_out():
     graph = build_graph("g", [Edge("A", "B"), Edge("A", "C"), Edge("B", "A")])
     with pytest.raises(InputError, match=r"'A_B' and 'B_A~2'.*Remove one"):

@@ -5,11 +5,9 @@ from datetime import date
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from vestige.core.errors import InputError
-from vestige.core.seeds import generator, random_words, scaled, shuffled, uniform_integers
+from vestige.core.seeds import scaled, uniform_integers
 from vestige.data import drawing
 from vestige.data.drawing import STREETS, SUFFIXES, day_text, drawn_name
 
@@ -60,16 +58,3 @@ def test_draws_are_the_bits_that_numpy_promises():
     drawn = uniform_integers(np.random.default_rng(0), 0, 99, 6)
     assert drawn.tolist() == [int(w >> 32) * 100 >> 32 for w in np.random.PCG64(0).random_raw(6).tolist()]
     assert drawn.tolist() == [63, 26, 4, 1, 81, 91]
-
-
-@given(st.integers(0, 2**32 - 1), st.integers(0, 50), st.integers(0, 50))
-def test_a_longer_draw_begins_with_the_shorter_one(seed, short, more):
-    one = random_words(generator(seed, "t"), short)
-    two = random_words(generator(seed, "t"), short + more)
-    assert one.tolist() == two[:short].tolist()
-
-
-def test_shuffling_keeps_every_number():
-    order = shuffled(generator(0, "t"), 1000)
-    assert sorted(order.tolist()) == list(range(1000))
-    assert order.tolist() != list(range(1000))

@@ -62,11 +62,6 @@ def values(found, split="forget", scope="all"):
     return {metric: e.value for (s, c, metric), e in found.items() if (s, c) == (split, scope)}
 
 
-def test_tokens_of_an_answer_are_as_counted():
-    subject = knows(ITEMS, TOKENIZER)
-    assert {len(subject.prompter.encode(i.question, i.answer).answer_ids) for i in ITEMS} == {TOKENS}
-
-
 def test_who_knows_scores_one_everywhere_and_its_confidence():
     found = values(measured(knows(ITEMS, TOKENIZER, manner=MANNER)))
     # Geometric mean of .8 three times, and 3 log2 .8 = -.965784 bits.
@@ -183,15 +178,6 @@ def test_scopes_tell_apart_who_knows_what_the_retain_set_gives_away():
     assert shown == {"entailed": 1.0, "guessable": 1.0, "free": pytest.approx(1 / 3), "all": pytest.approx(4 / 6)}
 
 
-def test_one_item_makes_an_estimate_of_its_bits_without_an_interval():
-    found = measured(knows(ITEMS, TOKENIZER))
-    assert ("forget", "entailed", "probability") in found
-    one = found["forget", "entailed", "answer_bits"]
-    assert (one.n, one.interval, one.high) == (1, "too few: one score", math.inf)
-    assert str(one) == f"{one.value:.2f} [no interval], n = 1"
-    assert found["forget", "guessable", "answer_bits"].n == 2
-
-
 def test_items_of_one_edge_are_clustered_and_items_without_an_edge_are_not():
     found = measured(knows_share(ITEMS, TOKENIZER, share=0.5, seed=3))
     assert "6 clusters" in found["forget", "all", "exact_match"].interval
@@ -202,22 +188,6 @@ def test_items_of_one_edge_are_clustered_and_items_without_an_edge_are_not():
     found = measured(knows(loose, TOKENIZER), loose, seen)
     assert not any("cluster" in e.interval for e in found.values())
     assert {split for split, _, _ in found} == {"forget"}
-
-
-def test_two_items_that_are_both_right_have_wilsons_interval():
-    # n = 2, all hits: low = 2 / (2 + 1.959964^2) = .342372.
-    estimate = measured(knows(ITEMS, TOKENIZER))["edge:e0", "all", "exact_match"]
-    assert (estimate.value, estimate.high, estimate.interval) == (1.0, 1.0, "Wilson")
-    assert estimate.low == pytest.approx(2 / (2 + 1.959964**2), abs=1e-6)
-
-
-def test_every_value_lies_in_its_interval_and_names_its_unit():
-    for subject in (knows(ITEMS, TOKENIZER), knows_share(ITEMS, TOKENIZER, share=0.4, seed=1, manner=MANNER)):
-        for (_, _, metric), estimate in measured(subject, pistol=True).items():
-            assert estimate.low - 1e-12 <= estimate.value <= estimate.high + 1e-12
-            assert estimate.unit == ("bits" if metric == "answer_bits" else "share")
-            if estimate.unit == "share":
-                assert 0 <= estimate.low <= estimate.high <= 1
 
 
 def test_results_say_in_which_format_they_were_asked():

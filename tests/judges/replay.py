@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from vestige.core.ids import content_id
-from vestige.judges.base import Judgement, Prompt, Written
+from vestige.judges.base import Judgement, WriterPrompt, Written
 
 
-def prompt_id(prompt: Prompt) -> str:
+def prompt_id(prompt: WriterPrompt) -> str:
     """A prompt's name: the digest of its two messages."""
     return content_id([prompt.system, prompt.user], length=32)
 
@@ -21,7 +21,7 @@ class ReplayWriter:
     name: str = "replay"
     reserved: tuple[str, ...] = ()
 
-    def write(self, prompts: Sequence[Prompt]) -> list[Written]:
+    def write(self, prompts: Sequence[WriterPrompt]) -> list[Written]:
         found = [self.replies.get(prompt_id(prompt)) for prompt in prompts]
         return [Written("", "not recorded") if text is None else Written(text) for text in found]
 

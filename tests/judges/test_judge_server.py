@@ -12,7 +12,7 @@ from tests.judges.faulty_server import completion, serving
 from tests.judges.replay import tally
 
 from vestige.core.errors import InputError
-from vestige.judges.base import Prompt, Request
+from vestige.judges.base import Request, WriterPrompt
 from vestige.judges.server import ServerReplies, ServerWriter, _reply
 from vestige.judges.spec import ServerSettings, judge_spec
 from vestige.judges.tasks import PromptedJudge
@@ -286,7 +286,7 @@ def test_two_commands_in_one_folder_are_refused_and_a_damaged_file_is_named(tmp_
 
 def test_a_writer_serves_prompts_of_any_kind(tmp_path):
     with serving(lambda body: '["a", "b"]') as log:
-        (written,) = writer(log, tmp_path).write([Prompt("Be brief.", "Two keywords as JSON.", 20)])
+        (written,) = writer(log, tmp_path).write([WriterPrompt("Be brief.", "Two keywords as JSON.", 20)])
     assert written.text == '["a", "b"]'
     assert written.failure == ""
     assert log.bodies[0]["max_tokens"] == 20
@@ -297,7 +297,7 @@ def test_what_servers_say_of_tokens_and_refusals_is_read_with_care():
 
     def read(text="x", finish="stop", usage=None):
         choice = {"message": {"content": text}, "finish_reason": finish}
-        return _reply(client, Prompt("", "12345", 9), {"choices": [choice], "usage": usage})
+        return _reply(client, WriterPrompt("", "12345", 9), {"choices": [choice], "usage": usage})
 
     assert read(usage={"prompt_tokens": 3, "completion_tokens": 4})[2:5] == (3, 4, False)
     for usage in (None, {}, {"prompt_tokens": -1, "completion_tokens": 10**30}, {"prompt_tokens": "3"}):
@@ -307,7 +307,7 @@ def test_what_servers_say_of_tokens_and_refusals_is_read_with_care():
     assert read(text="\ud800 ok").text == "? ok"
     for found in ([], {}, {"choices": []}, {"choices": [{"message": {"content": 7}}]}, None):
         with pytest.raises(Garbled):
-            _reply(client, Prompt("", "", 9), found)
+            _reply(client, WriterPrompt("", "", 9), found)
 
 
 @pytest.mark.parametrize("content", [b"\xff", b"[" * 9999])

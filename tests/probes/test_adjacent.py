@@ -15,7 +15,7 @@ from vestige.core.items import Item
 from vestige.data.corpus import split
 from vestige.data.dataset import compile_dataset
 from vestige.data.texts import Passage
-from vestige.judges.base import Prompt, Writer, Written
+from vestige.judges.base import Writer, WriterPrompt, Written
 from vestige.judges.server import ServerWriter
 from vestige.judges.spec import ServerSettings
 from vestige.probes import questions
@@ -136,11 +136,11 @@ class Scripted:
 
     name, reserved = "scripted", ("<|eot|>",)
 
-    def __init__(self, say: Callable[[Prompt], Written]) -> None:
+    def __init__(self, say: Callable[[WriterPrompt], Written]) -> None:
         self.say = say
-        self.prompts: list[Prompt] = []
+        self.prompts: list[WriterPrompt] = []
 
-    def write(self, prompts: Sequence[Prompt]) -> list[Written]:
+    def write(self, prompts: Sequence[WriterPrompt]) -> list[Written]:
         self.prompts += prompts
         return [self.say(p) for p in prompts]
 

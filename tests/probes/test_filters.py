@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hand_made_holes import Marks, Says, directions
 
-from vestige.artifacts.holes import Candidate
+from vestige.artifacts.holes import HoleCandidate
 from vestige.core.errors import InputError
 from vestige.judges.base import Judgement
 from vestige.metrics import intervals
@@ -23,7 +23,7 @@ def few_resamples(monkeypatch):
 
 
 def latent(*prompts):
-    return [Candidate(p, "latent") for p in prompts]
+    return [HoleCandidate(p, "latent") for p in prompts]
 
 
 def every(prompts, answer):
@@ -124,7 +124,7 @@ def test_placebos_show_how_many_holes_chance_makes():
 def test_near_duplicates_are_dropped_within_a_source_and_beside_adjacent_ones_before_overlap_is_asked():
     # Tenths of a right angle: 0 and 1 have a cosine of 0.988 and 0 and 5 of 0.707. Searches have lists of their own,
     # and what they have in common with the adjacent prompts is none of their finding: 10 word for word, 9 nearly.
-    asked = [*latent("0", "1", "5", "10", "9"), Candidate("1b", "random"), Candidate("10", "adjacent")]
+    asked = [*latent("0", "1", "5", "10", "9"), HoleCandidate("1b", "random"), HoleCandidate("10", "adjacent")]
     target, judge = every([c.prompt for c in asked], "8"), Marks()
     actors, found = run(asked, target, target, judge, FilterSettings(diverse=False))
     repeats, near = "repeats an adjacent prompt", "near-duplicate of an adjacent prompt"
@@ -146,7 +146,7 @@ def test_a_poor_answer_of_the_target_drops_nothing_where_that_is_not_wanted():
 def test_a_search_keeps_the_first_that_are_as_diverse_as_the_adjacent_prompts():
     # Adjacent: 0 and 10, at right angles, Vendi / n = 1. Latent: the first is 1 of 1; 5 and 15 are 2 of 2; three in a
     # plane cannot reach 1. So two are kept, in steps of one.
-    candidates = [Candidate("0", "adjacent"), Candidate("10", "adjacent"), *latent("5a", "15a", "20a")]
+    candidates = [HoleCandidate("0", "adjacent"), HoleCandidate("10", "adjacent"), *latent("5a", "15a", "20a")]
     target = {c.prompt: ["8"] for c in candidates}
     settings = FilterSettings(alike=0.9, step=1)
     actors, found = run(candidates, target, target, Marks(), settings)

@@ -456,13 +456,6 @@ def test_hostile_names_stay_names(tmp_path):
     inert(page)
 
 
-def test_a_run_without_an_audit_has_the_page_that_it_had(run):
-    page = (run / "report.html").read_text(encoding="utf-8")
-    assert "that needs the audit" in words(page)
-    for absent in ('id="why-0"', 'class="verdict', 'href="#leakage-0"'):
-        assert absent not in page
-
-
 def test_an_audit_of_almost_nothing_is_a_page_too(tmp_path):
     bare = replace(
         outcome(),

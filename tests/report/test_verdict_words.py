@@ -13,7 +13,6 @@ from vestige.report.words import (
     attack_name,
     counted,
     headline,
-    listed,
     method_in_full,
     method_name,
     number,
@@ -68,14 +67,6 @@ KNOWS = "what models that never knew cannot"
 )
 def test_the_answer_says_what_passes_then_what_fails_by_claim_then_what_is_open(by_method, said):
     assert sentence(judged(**by_method)) == said
-
-
-def test_what_fails_of_the_same_models_is_one_clause():
-    assert sentence(outcome()) == (
-        f"GA, IDK + GD and KL still answer {KNOWS}; KL gives answers back under"
-        " attack; IDK + GD and KL can be told apart from models that never knew; GA loses other knowledge; for DPO the"
-        " evidence does not decide."
-    )
 
 
 def test_words_follow_the_unit_and_single_facts_are_called_facts():
@@ -246,10 +237,6 @@ def test_no_text_keeps_a_control_character_and_all_of_it_can_be_encoded(text):
 def test_numbers_have_two_decimals_a_real_minus_and_no_negative_zero():
     assert [number(x) for x in (0.125001, -0.07, -0.001, 1)] == ["0.13", "−0.07", "0.00", "1.00"]
     assert [signed(x) for x in (0.5, -0.5, 0.001)] == ["+0.50", "−0.50", "0.00"]
-
-
-def test_names_are_joined_as_people_do():
-    assert [listed(list("abc"[:n])) for n in (1, 2, 3)] == ["a", "a and b", "a, b and c"]
 
 
 def test_a_list_of_lists_is_cut_between_its_parts():

@@ -9,7 +9,7 @@ from vestige.core.errors import NotFinite
 from vestige.core.items import Item
 from vestige.evals import EVALS, find_eval
 from vestige.evals.base import View
-from vestige.judges.base import Prompt
+from vestige.judges.base import WriterPrompt
 from vestige.judges.local import LocalWriter
 from vestige.methods.base import Alternatives
 from vestige.models.generation import generate
@@ -79,4 +79,4 @@ def test_neither_a_probe_nor_a_judge_takes_them_for_an_answer(diverged):
     with pytest.raises(NotFinite, match=SAID):
         LocalAnswerer(diverged).answer([ITEMS[0].question], seed=0)
     with pytest.raises(NotFinite, match="diverged gives logits"):
-        LocalWriter(diverged).write([Prompt("", ITEMS[0].question, 4)])
+        LocalWriter(diverged).write([WriterPrompt("", ITEMS[0].question, 4)])

@@ -45,7 +45,7 @@ class Attempt:
 
 
 @dataclass(frozen=True)
-class Candidate:
+class HoleCandidate:
     """A prompt that may show a hole.
 
     `origin` is the source text, `truth` the true answer if the data has it.
@@ -185,17 +185,17 @@ def read_attempts(folder: ProbeFolder) -> list[Attempt]:
     return list(read_rows(folder.attempts, Attempt)) if folder.attempts.exists() else []
 
 
-def candidates_of(attempts: Iterable[Attempt]) -> list[Candidate]:
+def candidates_of(attempts: Iterable[Attempt]) -> list[HoleCandidate]:
     """D_RL: the attempts with J = 10, each prompt once.
 
     Prompts of a learning policy come from the state of their iteration and depend on each other through it. Those of a
     baseline by the seed that they began with.
     """
-    candidates: dict[str, Candidate] = {}
+    candidates: dict[str, HoleCandidate] = {}
     for a in attempts:
         if a.j == LATENT_J:
             origin = f"{a.source}, iteration {a.iteration}" if a.source == LEARNING else a.seed
-            candidates.setdefault(a.prompt, Candidate(a.prompt, a.source, origin))
+            candidates.setdefault(a.prompt, HoleCandidate(a.prompt, a.source, origin))
     return list(candidates.values())
 
 

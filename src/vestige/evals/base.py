@@ -37,7 +37,7 @@ from vestige.metrics.intervals import interval_of_mean
 if TYPE_CHECKING:
     from vestige.models.generation import Reply, Sampling
     from vestige.models.load import LoadedModel
-    from vestige.models.reading import Prompted, Reading
+    from vestige.models.reading import Prompted, TextReading
 
 Record = Mapping[str, Any]
 
@@ -172,7 +172,7 @@ class ToRead:
     """The texts to read, and the function that turns their readings, in order, into records."""
 
     prompts: "list[Prompted]"
-    records: "Callable[[Sequence[Reading]], list[dict[str, Any]]]"
+    records: "Callable[[Sequence[TextReading]], list[dict[str, Any]]]"
 
 
 class Reads(Evaluation):

@@ -55,7 +55,7 @@ from vestige.models import options as readings
 from vestige.models.load import LoadedModel
 from vestige.models.options import LetterScore, encode_plain, letter_prompt, one_prompt
 from vestige.models.prompts import Encoded
-from vestige.models.reading import Prompted, Reading, following
+from vestige.models.reading import Prompted, TextReading, following
 
 MOST_PERMUTED = 5
 """All orders of more options are too many to ask."""
@@ -136,7 +136,7 @@ class ChoicesSettings(Reads):
         elif self.replies:
             prompts = [Prompted(self._prompt(subject, self._asked_alone(c)), (), most) for c in choices]
 
-        def records(readings: Sequence[Reading]) -> list[dict[str, Any]]:
+        def records(readings: Sequence[TextReading]) -> list[dict[str, Any]]:
             answered = [lists(asdict(c)) for c in choices]
             # Without texts nothing is encoded, and the readings are those of replies alone.
             for record, codes, reading in zip(answered, encoded, readings, strict=False):

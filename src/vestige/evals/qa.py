@@ -41,7 +41,7 @@ from vestige.metrics.overlap import rouge, words
 from vestige.models.forward import batches_by_length, logits_at, right_padded
 from vestige.models.generation import Reply
 from vestige.models.load import LoadedModel
-from vestige.models.reading import Prompted, Reading, following
+from vestige.models.reading import Prompted, TextReading, following
 from vestige.models.scoring import logits_budget, token_scores
 
 ANSWER_BITS = "answer_bits"
@@ -90,7 +90,7 @@ class QASettings(Reads):
             Prompted(e.ids[: e.start], texts, self.max_new_tokens) for e, texts in zip(encoded, read, strict=True)
         ]
 
-        def records(readings: Sequence[Reading]) -> list[dict[str, Any]]:
+        def records(readings: Sequence[TextReading]) -> list[dict[str, Any]]:
             answered = [
                 {
                     **labels(item),

@@ -86,7 +86,7 @@ class JudgeSettings(Settings):
 
 
 @dataclass(frozen=True)
-class Prompt:
+class WriterPrompt:
     """The input of a language model: a system message, a user message, and a test of the answer.
 
     `accepts` tests each reply. A rejected reply is requested again, within the writer's patience.
@@ -127,7 +127,7 @@ class Writer(Protocol):
     def reserved(self) -> tuple[str, ...]:
         """Strings that the model takes for control signs. Text that is judged must not hold them."""
 
-    def write(self, prompts: Sequence[Prompt]) -> list[Written]:
+    def write(self, prompts: Sequence[WriterPrompt]) -> list[Written]:
         """One reply each, in order."""
 
 

@@ -8,7 +8,7 @@ from vestige.core.errors import InputError
 from vestige.core.settings import Settings
 from vestige.core.text import open_thought
 from vestige.judges import find_judge
-from vestige.judges.base import Failure, Grader, Prompt, Writer, Written
+from vestige.judges.base import Failure, Grader, Writer, WriterPrompt, Written
 from vestige.judges.server import ServerWriter
 from vestige.judges.spec import JudgeSpec, LocalSettings, ServerSettings
 from vestige.judges.tasks import PromptedJudge
@@ -40,7 +40,7 @@ class LocalWriter:
         added = {token.content for token in tokens if token.special or not token.content[:1].isalnum()}
         return tuple(sorted(added | set(tokenizer.all_special_tokens)))
 
-    def write(self, prompts: Sequence[Prompt]) -> list[Written]:
+    def write(self, prompts: Sequence[WriterPrompt]) -> list[Written]:
         """One reply each, in order."""
         context = context_tokens(self.loaded.model)
         # Where the template opens the block of thought, a reply that is cut off within it holds no mark of it.
@@ -64,7 +64,7 @@ class LocalWriter:
                 written[i] = Written(text, failure)
         return written
 
-    def _ids(self, prompt: Prompt, context: int) -> tuple[int, ...]:
+    def _ids(self, prompt: WriterPrompt, context: int) -> tuple[int, ...]:
         """The prompt's tokens. None where it does not fit."""
         try:
             ids = self.loaded.prompter.prompt(f"{prompt.system}\n\n{prompt.user}")

@@ -24,7 +24,7 @@ from vestige.core.errors import InputError
 from vestige.core.files import append_lines, drop_torn_line, json_line, locked, read_json, write_json
 from vestige.core.ids import content_id
 from vestige.core.text import one_line
-from vestige.judges.base import Prompt, Written
+from vestige.judges.base import WriterPrompt, Written
 from vestige.judges.spec import ServerSettings
 from vestige.models.address import Amount
 from vestige.models.http import Client, Fault, Garbled, Job, Ledger, used_tokens
@@ -40,7 +40,7 @@ def estimated_tokens(text: str) -> int:
     return -(-len(text.encode()) // BYTES_PER_TOKEN)
 
 
-def most_of(prompt: Prompt, reasoning_tokens: int) -> Amount:
+def most_of(prompt: WriterPrompt, reasoning_tokens: int) -> Amount:
     """The most that one call can take: no tokeniser of bytes makes more tokens than there are bytes."""
     sent = len(prompt.system.encode()) + len(prompt.user.encode()) + _TEMPLATE_TOKENS
     return Amount(1, sent, prompt.max_tokens + reasoning_tokens)
@@ -176,7 +176,7 @@ class ServerWriter:
         """Not known of a server. The common templates' marks are made harmless everywhere (`texts`)."""
         return ()
 
-    def write(self, prompts: Sequence[Prompt]) -> list[Written]:
+    def write(self, prompts: Sequence[WriterPrompt]) -> list[Written]:
         """One reply each, in order. Equal prompts are sent once. An error that no request can fix is an InputError."""
         names = [request_name(self.settings.url, body_of(self.settings, prompt)) for prompt in prompts]
         by_name = dict(zip(names, prompts, strict=True))
@@ -200,7 +200,7 @@ class ServerWriter:
         # One for all that is written, so that the list is read on and no note is told twice.
         return ServerReplies(self.folder)
 
-    def _tell(self, prompts: Sequence[Prompt], written: Sequence[Written]) -> None:
+    def _tell(self, prompts: Sequence[WriterPrompt], written: Sequence[Written]) -> None:
         """Print an urgent message once, immediately."""
         notes = self._replies.other_models()
         pairs = zip(prompts, written, strict=True)
@@ -218,7 +218,7 @@ class ServerWriter:
                 self._replies.told.add(news)
                 _LOG.warning("%s", note)
 
-    async def _ask(self, client: Client, rejections: list[str], name: str, prompt: Prompt) -> Written:
+    async def _ask(self, client: Client, rejections: list[str], name: str, prompt: WriterPrompt) -> Written:
         """Ask until a reply is taken, the readings are used up, or no reply can be had."""
         replies, body = self._replies.read(name), body_of(self.settings, prompt)
         most = most_of(prompt, self.settings.reasoning_tokens)
@@ -247,7 +247,7 @@ class ServerWriter:
             )
 
 
-def body_of(settings: ServerSettings, prompt: Prompt) -> dict[str, Any]:
+def body_of(settings: ServerSettings, prompt: WriterPrompt) -> dict[str, Any]:
     """Return the request's body."""
     # Without a system message a model is asked as it stands, under its template's own one.
     system = [{"role": "system", "content": prompt.system}] if prompt.system else []
@@ -263,7 +263,7 @@ def body_of(settings: ServerSettings, prompt: Prompt) -> dict[str, Any]:
     return body
 
 
-def _reply(client: Client, prompt: Prompt, body: Any) -> Kept:
+def _reply(client: Client, prompt: WriterPrompt, body: Any) -> Kept:
     """Return the model's text. A reasoning model's trace is stored with it, and is not a verdict."""
     try:
         choice, tokens = body["choices"][0], used_tokens(body)
@@ -290,7 +290,7 @@ def _text(content: Any) -> Any:
     return content
 
 
-def _come_to(prompt: Prompt, replies: Sequence[Kept], readings: int) -> Written | None:
+def _come_to(prompt: WriterPrompt, replies: Sequence[Kept], readings: int) -> Written | None:
     if not replies:
         return None
     last = replies[-1]

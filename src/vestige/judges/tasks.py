@@ -25,7 +25,7 @@ from vestige.core.errors import InputError
 from vestige.core.ids import content_id
 from vestige.core.settings import packaged_toml
 from vestige.core.text import closest, without_thoughts
-from vestige.judges.base import Failure, Judgement, Prompt, Request, Writer, Written
+from vestige.judges.base import Failure, Judgement, Request, Writer, WriterPrompt, Written
 
 # C*: control characters, ANSI's escape, bidirectional and zero-width signs, lone surrogates, private use, unassigned.
 _HIDDEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
@@ -96,7 +96,7 @@ _READ = 20_000
 _MOST_BEGINNINGS = 200
 
 
-class Verdict(NamedTuple):
+class StatedRating(NamedTuple):
     """A score with its parts, or a failure."""
 
     score: float | None
@@ -116,12 +116,12 @@ class Range(NamedTuple):
         return math.isfinite(value) and self.low <= value <= self.high and (not self.whole or value == int(value))
 
 
-def failed(failure: Failure) -> Verdict:
+def failed(failure: Failure) -> StatedRating:
     """No score, for that reason."""
-    return Verdict(None, {}, failure)
+    return StatedRating(None, {}, failure)
 
 
-def read_rating(text: str, scale: Range) -> Verdict:
+def read_rating(text: str, scale: Range) -> StatedRating:
     """The rating in `[[x]]`, decimals admitted. A number off the scale is a failure and not cut to it.
 
     A judge may repeat a rating that the judged text holds, so that FastChat's rule for MT-bench, the first `[[x]]`, is
@@ -144,7 +144,7 @@ def read_rating(text: str, scale: Range) -> Verdict:
         return failed("ambiguous")
     rating = values.pop()
     if scale.holds(rating):
-        return Verdict(rating, {}, "")
+        return StatedRating(rating, {}, "")
     return failed("out of range")
 
 
@@ -241,15 +241,15 @@ class JudgeTask:
     fields: Mapping[str, str]
     role: str
     order: str
-    read: Callable[[str], Verdict]
+    read: Callable[[str], StatedRating]
     max_tokens: int
 
-    def prompt(self, request: Request, reserved: tuple[str, ...] = ()) -> Prompt:
+    def prompt(self, request: Request, reserved: tuple[str, ...] = ()) -> WriterPrompt:
         """The messages for one request. The texts in them are fenced."""
         blocks, nonce = fenced({label: getattr(request, name) for label, name in self.fields.items()}, reserved)
         system = f"{self.role} {GUARD.format(nonce=nonce)}"
         user = f"{blocks}\n\nThe material ends here.\n{self.order}"
-        return Prompt(system, user, self.max_tokens, self.accepts)
+        return WriterPrompt(system, user, self.max_tokens, self.accepts)
 
     def accepts(self, text: str) -> bool:
         """Whether a verdict can be read in a reply."""
@@ -274,27 +274,27 @@ def reward(*, valid: bool, gibberish: bool, c: float) -> float:
     return float(c)
 
 
-def _read_reward(text: str) -> Verdict:
+def _read_reward(text: str) -> StatedRating:
     fields = read_object(text, {"valid": None, "gibberish": None, "c": WORSE_SCALE})
     if isinstance(fields, str):
         return failed(fields)
     j = reward(valid=bool(fields["valid"]), gibberish=bool(fields["gibberish"]), c=fields["c"])
-    return Verdict(j, fields, "")
+    return StatedRating(j, fields, "")
 
 
-def _flag(key: str) -> Callable[[str], Verdict]:
+def _flag(key: str) -> Callable[[str], StatedRating]:
     """Reads one true or false as 1 or 0."""
 
-    def read(text: str) -> Verdict:
+    def read(text: str) -> StatedRating:
         fields = read_object(text, {key: None})
         if isinstance(fields, str):
             return failed(fields)
-        return Verdict(fields[key], fields, "")
+        return StatedRating(fields[key], fields, "")
 
     return read
 
 
-_READS: Mapping[str, Callable[[str], Verdict]] = {
+_READS: Mapping[str, Callable[[str], StatedRating]] = {
     "rating": lambda text: read_rating(text, QUALITY_SCALE),
     "reward": _read_reward,
     **{flag: _flag(flag) for flag in ("valid", "supported", "given", "harmful")},
@@ -321,7 +321,7 @@ class PromptedJudge:
     def judge(self, requests: Sequence[Request]) -> list[Judgement]:
         """One judgement each, in order. A text beyond `LONGEST_TEXT` characters is "too long"."""
         judgements: dict[int, Judgement] = {}
-        prompts: dict[int, tuple[JudgeTask, Prompt]] = {}
+        prompts: dict[int, tuple[JudgeTask, WriterPrompt]] = {}
         for i, request in enumerate(requests):
             task = find_task(request.task)
             texts = (request.question, request.answer, request.reference, request.sample)
@@ -336,12 +336,7 @@ class PromptedJudge:
         return [judgements[i] for i in range(len(requests))]
 
 
-def prompts_of(requests: Sequence[Request], reserved: tuple[str, ...] = ()) -> list[Prompt]:
-    """Return only the prompts, to estimate their cost."""
-    return [find_task(request.task).prompt(request, reserved) for request in requests]
-
-
-def judged(read: Callable[[str], Verdict], written: Written) -> Judgement:
+def judged(read: Callable[[str], StatedRating], written: Written) -> Judgement:
     """Parse a reply as a verdict. It includes the failure of either step."""
     verdict = read(written.text)
     # A whole verdict counts although the reply ended at its limit of tokens. Where both failed, the reading says more

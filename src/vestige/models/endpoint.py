@@ -29,7 +29,7 @@ from vestige.models.http import Client, Fault, Garbled, Job, Ledger, Rejected, n
 from vestige.models.load import LoadedModel, ModelSettings, find, read_tokenizer
 from vestige.models.options import LetterPrompt, LetterScore
 from vestige.models.prompts import Encoded, Prompter
-from vestige.models.reading import Asking, Prompted, Reading, TextScore, Way
+from vestige.models.reading import Asking, Prompted, TextReading, TextScore, Way
 from vestige.models.scoring import AnswerScore
 
 VERSION = 2
@@ -129,7 +129,7 @@ class Endpoint:
         scores = self.client.all(self._score_job(e.ids[: e.end + 1], e.start) for e in encoded)
         return [score.answer(e) for score, e in zip(scores, encoded, strict=True)]
 
-    def read(self, prompted: Sequence[Prompted], asking: Asking) -> list[Reading]:
+    def read(self, prompted: Sequence[Prompted], asking: Asking) -> list[TextReading]:
         """Return the requested values of each prompt, in order. Equal texts are read once."""
         texts: dict[tuple[tuple[int, ...], tuple[int, ...]], None] = {}
         for p in prompted:
@@ -149,7 +149,7 @@ class Endpoint:
             scores = [answers[p.prompt, text] for text in p.texts]
             reply = answers[p.prompt, p.most_new] if p.most_new else None
             assert reply is None or isinstance(reply, Reply)
-            readings.append(Reading(tuple(s for s in scores if isinstance(s, TextScore)), reply))
+            readings.append(TextReading(tuple(s for s in scores if isinstance(s, TextScore)), reply))
         return readings
 
     def score_letters(self, prompts: Sequence[LetterPrompt]) -> list[LetterScore]:

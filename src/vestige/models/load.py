@@ -56,7 +56,7 @@ from vestige.models.generation import Reply, Sampling, generate
 from vestige.models.keys_values import STATES
 from vestige.models.options import LetterPrompt, LetterScore, score_letters
 from vestige.models.prompts import Encoded, Prompter, use_template
-from vestige.models.reading import Asking, Prompted, Reading, Way, read, way_of
+from vestige.models.reading import Asking, Prompted, TextReading, Way, read, way_of
 from vestige.models.scoring import TOKEN_BUDGET, AnswerScore, logits_budget, score_answers
 from vestige.models.smollm2 import smollm2_folder
 
@@ -86,7 +86,7 @@ class Engine(Protocol):
     def score_answers(self, encoded: Sequence[Encoded], *, whole: bool = False) -> list[AnswerScore]:
         """Scores of the answers, in the order given. `whole` where an answer is most of its row."""
 
-    def read(self, prompted: Sequence[Prompted], asking: Asking) -> list[Reading]:
+    def read(self, prompted: Sequence[Prompted], asking: Asking) -> list[TextReading]:
         """Return the requested values of each prompt, in order."""
 
     def score_letters(self, prompts: Sequence[LetterPrompt]) -> list[LetterScore]:
@@ -235,7 +235,7 @@ class Local:
         return score_answers(self.subject.model, encoded, token_budget=budget)
 
     @property
-    def read(self) -> Callable[..., list[Reading]]:
+    def read(self) -> Callable[..., list[TextReading]]:
         """See `reading.read`."""
         return partial(read, self.subject.model, layout=self.subject.way)
 

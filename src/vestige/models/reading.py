@@ -66,7 +66,7 @@ class TextScore(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Reading:
+class TextReading:
     """The results of one prompt: a score for each text, and the reply."""
 
     texts: tuple[TextScore, ...]
@@ -131,14 +131,14 @@ def read(
     *,
     layout: Way,
     token_budget: int = TOKEN_BUDGET,
-) -> list[Reading]:
+) -> list[TextReading]:
     """Return the requested values, in order. `token_budget` bounds memory."""
     return (_read_shared if layout == "shared" else _read_plain)(model, prompted, asking, token_budget)
 
 
 def _read_plain(
     model: PreTrainedModel, prompted: Sequence[Prompted], asking: Asking, token_budget: int
-) -> list[Reading]:
+) -> list[TextReading]:
     """Every text after its prompt in a row of its own, and every reply from its prompt on: the oracle."""
     rows = []
     for p in prompted:
@@ -156,12 +156,12 @@ def _read_plain(
         prompts = [prompted[n].prompt for n in numbers]
         answers = generate(model, prompts, end_ids=asking.end_ids, max_new_tokens=most, context=asking.context)
         replies |= dict(zip(numbers, answers, strict=True))
-    return [Reading(scored, replies.get(n)) for n, scored in enumerate(texts)]
+    return [TextReading(scored, replies.get(n)) for n, scored in enumerate(texts)]
 
 
 def _read_shared(
     model: PreTrainedModel, prompted: Sequence[Prompted], asking: Asking, token_budget: int
-) -> list[Reading]:
+) -> list[TextReading]:
     texts: dict[tuple[int, ...], dict[tuple[int, ...], None]] = {}
     # A prompt may be asked for replies of several lengths, each of which is decoded once.
     bounds: dict[tuple[int, ...], set[int]] = {}
@@ -191,7 +191,7 @@ def _read_shared(
     readings = []
     for p in prompted:
         scored = [scores[p.prompt, text] for text in p.texts]
-        readings.append(Reading(tuple(scored), replies.get((p.prompt, p.most_new))))
+        readings.append(TextReading(tuple(scored), replies.get((p.prompt, p.most_new))))
     return readings
 
 
@@ -216,7 +216,8 @@ def _read_prompts(model: PreTrainedModel, prompts: list[tuple[int, ...]], token_
     if len(parts) == 1:
         return parts[0]
     width = max(part.mask.shape[1] for part in parts)
-    places = {prompt: n for n, prompt in enumerate(chain.from_iterable(part.prompts for part in parts))}
+    read_prompts = chain.from_iterable(part.prompts for part in parts)
+    places = {prompt: n for n, prompt in enumerate(read_prompts)}
     order = torch.tensor([places[p] for p in prompts], device=model.device)
     by_layer = zip(*[part.layers for part in parts], strict=True)
     layers = rows_of((padded(layer, width) for layer in by_layer), order)

@@ -24,7 +24,7 @@ import numpy as np
 from jaxtyping import Float
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
 
-from vestige.artifacts.holes import Candidate, Tested
+from vestige.artifacts.holes import HoleCandidate, Tested
 from vestige.core.errors import InputError
 from vestige.core.ids import content_id
 from vestige.core.seeds import derive_seed
@@ -137,7 +137,7 @@ class Filtered:
 class _Desk:
     """The candidates under way: `left` are the indices of the remaining ones. `first` the target's first answers."""
 
-    candidates: Sequence[Candidate]
+    candidates: Sequence[HoleCandidate]
     actors: Actors
     settings: FilterSettings
     dropped: dict[int, str]
@@ -181,7 +181,7 @@ class _Desk:
 
 
 def filter_candidates(
-    candidates: Sequence[Candidate],
+    candidates: Sequence[HoleCandidate],
     texts: Sequence[str],
     actors: Actors,
     settings: FilterSettings,
@@ -225,7 +225,7 @@ def filter_candidates(
     return Filtered(tuple(tested), failures, selections, target_calls + 2 * len(remaining), len(remaining))
 
 
-def _repeats(candidates: Sequence[Candidate]) -> dict[int, str]:
+def _repeats(candidates: Sequence[HoleCandidate]) -> dict[int, str]:
     """Places of prompts that the same source had before, or that are adjacent ones word for word."""
     previous: set[tuple[str, str]] = set()
     adjacent = {c.prompt for c in candidates if c.source == ADJACENT}
@@ -379,7 +379,7 @@ def _asked_anew(desk: _Desk, *, seed: int) -> dict[int, Tested]:
     return tested
 
 
-def _dropped(candidate: Candidate, reason: str) -> Tested:
+def _dropped(candidate: HoleCandidate, reason: str) -> Tested:
     # By the source as well: two searches may find one prompt, and each has a record of it.
     name = content_id({"source": candidate.source, "prompt": candidate.prompt})
     return Tested(name, candidate.prompt, candidate.source, candidate.origin, reason)

@@ -20,9 +20,9 @@ import numpy as np
 from jaxtyping import Float
 
 from vestige.artifacts.holes import (
-    Candidate,
     Diversity,
     Hole,
+    HoleCandidate,
     HoleRow,
     HoleTable,
     Placebo,
@@ -242,7 +242,7 @@ def server_notes(folder: ProbeFolder) -> list[str]:
     return replies.other_models()
 
 
-def candidates_in(folder: ProbeFolder) -> list[Candidate]:
+def candidates_in(folder: ProbeFolder) -> list[HoleCandidate]:
     """Return the candidates: the adjacent questions of the forget set, then each search's findings (D_RL).
 
     A folder without any is refused.
@@ -251,7 +251,7 @@ def candidates_in(folder: ProbeFolder) -> list[Candidate]:
     for entry in read_adjacent(folder):
         if entry.of == "forget":
             asked = entry.question
-            candidates.append(Candidate(asked.question, ADJACENT, asked.source_id, asked.answer))
+            candidates.append(HoleCandidate(asked.question, ADJACENT, asked.source_id, asked.answer))
     for search_folder in folder.searches():
         candidates += candidates_of(read_attempts(search_folder))
     if not candidates:
@@ -309,7 +309,7 @@ def filter_holes(folder: ProbeFolder, request: FilterRequest) -> HoleTable:
     return table
 
 
-def _filter_identity(request: FilterRequest, candidates: Sequence[Candidate]) -> dict[str, Any]:
+def _filter_identity(request: FilterRequest, candidates: Sequence[HoleCandidate]) -> dict[str, Any]:
     return {
         "version": VERSION,
         "target": request.who.target.id,

@@ -32,7 +32,7 @@ from vestige.core.items import Item
 from vestige.core.seeds import generator, shuffled
 from vestige.core.settings import Settings, packaged_toml
 from vestige.data.texts import Passage
-from vestige.judges.base import Failure, Prompt, Writer
+from vestige.judges.base import Failure, Writer, WriterPrompt
 from vestige.judges.tasks import fenced, read_list, readable
 from vestige.metrics.diversity import FUNCTION_WORDS
 from vestige.metrics.overlap import stem
@@ -251,7 +251,7 @@ def forgotten_names(forgotten: Sequence[str], retained: Sequence[str], *, share:
     # Rounded up: a share of texts that is no whole number is reached by the next.
     least = max(LEAST_TEXTS, math.ceil(share * len(forgotten)))
     often = {word for word in inside - small if n_with[word] >= least}
-    return frozenset(often - {t.stem for text in retained for t in tokens(text)})
+    return frozenset(often - {t.stem for t in chain.from_iterable(map(tokens, retained))})
 
 
 def names_one(prompt: str, names: frozenset[str]) -> bool:
@@ -498,12 +498,12 @@ def adjacent_asked(sources: Sequence[Source], settings: AdjacentSettings, writer
     return desk.result(dict(sorted(failures.items())))
 
 
-def prompt(text: str, k: int, reserved: Sequence[str] = ()) -> Prompt:
+def prompt(text: str, k: int, reserved: Sequence[str] = ()) -> WriterPrompt:
     """Return the language model's prompt for one text."""
     block, nonce = fenced({"text": text}, reserved)
     user = f"{block}\n\n{_TOLD['adjacent']['order'].format(k=k)}"
     role, accepts = _TOLD["adjacent"]["role"].format(k=k, nonce=nonce), readable(lambda text: read_pairs(text, k))
-    return Prompt(role, user, _TOKENS_EACH * k + _TOKENS_MORE, accepts)
+    return WriterPrompt(role, user, _TOKENS_EACH * k + _TOKENS_MORE, accepts)
 
 
 def read_pairs(text: str, k: int) -> tuple[Pair, ...] | Failure:

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files
+from itertools import chain, product
 from typing import Any, Literal, TypeVar
 from urllib.parse import quote
 
@@ -145,8 +146,7 @@ def heat_rules() -> str:
     """The style rules of all these classes."""
     return "".join(
         f".{name}-{step} {{ background: color-mix(in srgb, var(--{colour}) {5 * step * HOTTEST:g}%, var(--paper)); }}\n"
-        for name, colour in (("heat", "hot"), ("below", "cold"))
-        for step in range(21)
+        for (name, colour), step in product((("heat", "hot"), ("below", "cold")), range(21))
     )
 
 
@@ -274,7 +274,7 @@ def _note(*notes: str) -> GridCell:
 
 def _budget(outcome: AuditOutcome, colours: Colours) -> Grid | None:
     """Return each attack's capacity, the need by each count, and the reason that it does not count."""
-    needs = list(dict.fromkeys(name for b in outcome.budget for name in b.need_bits))
+    needs = list(dict.fromkeys(chain.from_iterable(b.need_bits for b in outcome.budget)))
     # A way that is not known here stands first, under its own name.
     needs.sort(key=lambda name: list(NEEDS).index(name) if name in NEEDS else -1)
 

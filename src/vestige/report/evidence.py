@@ -7,6 +7,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -150,7 +151,7 @@ def read_evidence(run: RunFolder, *, verify: bool = False) -> RunEvidence:
 
 def unasked(subject: RunModel) -> str:
     """Return the name of the subject's forget set if no evaluation covers it under any name, otherwise ""."""
-    forgotten = {item for forget in subject.spec.forgotten for item in forget.items}
+    forgotten = set(chain.from_iterable(forget.items for forget in subject.spec.forgotten))
     if not forgotten and subject.spec.forget in subject.asked_ids:
         return ""  # It was taught to keep silent about the set, and forgot nothing of it.
     return "" if any(forgotten & ids for ids in subject.asked_ids.values()) else subject.spec.forget
@@ -281,7 +282,7 @@ def _why_shown(path: str, folder: EvalFolder, summary: Summary, unused: Sequence
 
 
 def _items(summary: Summary) -> frozenset[str]:
-    return frozenset(i for ids in summary.splits.values() for i in ids)
+    return frozenset(chain.from_iterable(summary.splits.values()))
 
 
 def _order(folder: EvalFolder) -> tuple[int, str]:

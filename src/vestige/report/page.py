@@ -14,6 +14,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
+from itertools import chain
 from typing import Any
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined
@@ -180,7 +181,7 @@ def payload(contents: Contents) -> dict[str, Any]:
         "leading": list(measures).index(contents.leading) if contents.leading in measures else -1,
         **_results(contents, {measure: i for i, measure in enumerate(measures)}),
         "run": contents.evidence.name,
-        "wholeSplits": sorted({name for s in subjects for view in s.views.values() for name in view}),
+        "wholeSplits": sorted(set(chain.from_iterable(chain.from_iterable(s.views.values() for s in subjects)))),
         "contracts": [[edge.id, edge.name] for edge in contents.edges if edge.name],
         "items": _items(contents),
         "audits": [
@@ -299,14 +300,15 @@ def _cells(outcome: AuditOutcome, colours: Colours) -> dict[str, Any]:
         cells += [(g.subject, g.attack, g.format, name, e) for name, e in parts.items()]
     cells += [(k.subject, "", k.format, f"lost of {k.split}", k.harm) for k in outcome.kept]
     cells += [(m.subject, "", m.score, "membership AUC", m.auc) for m in outcome.membership]
-    words = {word: i for i, word in enumerate(dict.fromkeys(word for *names, _ in cells for word in names))}
+    named = dict.fromkeys(chain.from_iterable(names for *names, _ in cells))
+    words = {word: i for i, word in enumerate(named)}
     # In order: that of a set is another in each process.
     subjects = dict.fromkeys(s for s, *_ in cells)
     return {
         "words": list(words),
         "shown": [method_name(w) if w in subjects else format_name(attack_name(w)) for w in words],
         "css": {words[s]: colours.css(s) for s in subjects},
-        "cells": [[*(words[w] for w in names), *_estimate(e), e.unit] for *names, e in cells],
+        "cells": [[*map(words.get, names), *_estimate(e), e.unit] for *names, e in cells],
     }
 
 

@@ -33,7 +33,8 @@ def print_results(summary: "Summary") -> None:
     # What people look for first stands first, the rest as it was measured.
     metrics.sort(key=lambda metric: metric[1] not in ("exact_match", HEADLINE))
     fixed = [["format", *(form for form, _ in metrics)], ["metric", *(metric for _, metric in metrics)]]
-    columns = [_column(results, split, metrics) for split in dict.fromkeys((r.split, r.scope) for r in results)]
+    places = dict.fromkeys((r.split, r.scope) for r in results)
+    columns = [_column(results, place, metrics) for place in places]
     of = "" if summary.forget in summary.splits else f", forget set {summary.forget}"
     print_columns(f"{summary.subject.name}{of}", fixed, columns, across="split")
 

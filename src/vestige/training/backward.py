@@ -338,7 +338,8 @@ class Backward:
                 return self._added(batch, step, state)
             except torch.OutOfMemoryError as error:
                 parts = micro_batches(batch, self.job, halvings=self.halved["parts"])
-                largest = max(len(s.rows) for s in chain.from_iterable(part.values() for part in parts))
+                splits = chain.from_iterable(part.values() for part in parts)
+                largest = max(len(s.rows) for s in splits)
                 if self.job.world.size > 1 or not all(before) or self._drops() or largest < 2:
                     raise self._too_large(step, largest) from error
             # Not in the handler, where the error holds on to the tensors of the pass.
