@@ -25,6 +25,8 @@ N = 40
 STEPS = 150
 MODELS = ("full", "retrained", "half", "clean")
 ROLES = (("target", "full"), ("retrained", "retrained"), ("unlearned", "half"), ("unlearned", "clean"))
+NOT_INSTALLED = 75
+"""The exit code without a package index, which says nothing about Vestige (EX_TEMPFAIL)."""
 Row = dict[str, str]
 
 
@@ -38,9 +40,13 @@ def install() -> None:
     )
     (theirs / "vestige.pth").write_text(f"{ours}\n{ROOT / 'src'}\n", encoding="utf-8")
     pip = [str(PEERS / "bin" / "pip"), "install", "--quiet", "--upgrade", "--disable-pip-version-check"]
-    subprocess.run([*pip, "lm-eval[hf]", "inspect_ai"], check=True)
-    # It asks for Python 3.12, and its converters run on 3.11 with the packages of Inspect and lm-eval.
-    subprocess.run([*pip, "--no-deps", "--ignore-requires-python", "every-eval-ever"], check=True)
+    try:
+        subprocess.run([*pip, "lm-eval[hf]", "inspect_ai"], check=True)
+        # It asks for Python 3.12, and its converters run on 3.11 with the packages of Inspect and lm-eval.
+        subprocess.run([*pip, "--no-deps", "--ignore-requires-python", "every-eval-ever"], check=True)
+    except subprocess.CalledProcessError:
+        print("The peers could not be installed, so nothing was checked.", file=sys.stderr)
+        raise SystemExit(NOT_INSTALLED) from None
 
 
 _SITE = "import site; print(site.getsitepackages()[0])"

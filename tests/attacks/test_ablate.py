@@ -126,7 +126,7 @@ def test_the_block_is_chosen_by_what_comes_back_at_little_cost_to_what_was_kept(
     monkeypatch.setattr(ablate, "_mean_states", lambda _, prompts: torch.zeros(3, 4))
     monkeypatch.setattr(ablate, "direction_of", lambda _: torch.tensor([next(numbers), 0.0, 0.0, 0.0]))
     monkeypatch.setattr(ablate, "without_direction", number)
-    monkeypatch.setattr(ablate, "score_answers", scores)
+    monkeypatch.setattr("vestige.models.scoring.score_answers", scores)
     forget, retain = ([loaded.prompter.encode(i.question, i.answer) for i in items[:8]] for items in (FORGET, RETAIN))
     chosen = chosen_block(Best(loaded.model, forget, retain))
     assert (chosen.candidate and chosen.candidate[0]) == best

@@ -1,6 +1,7 @@
 """Every format that scores are exported to: Vestige reads it back to equal verdicts, and its tool's schema fits it."""
 
 import json
+import subprocess
 from pathlib import Path
 
 import jsonschema
@@ -89,6 +90,8 @@ def test_every_eval_ever_has_its_two_files_in_their_place_and_is_judged_again(ru
         if path.suffix == ".json":
             record = json.loads(path.read_text())
             jsonschema.validate(record, json.loads((SCHEMAS / "eval.schema.json").read_text()))
+            info = record["model_info"]
+            assert info.get("developer") == ("org" if info["id"] == "org/npo" else None)
             detailed = record["detailed_evaluation_results"]
             samples = tmp_path / "out" / detailed["file_path"]
             lines = [json.loads(line) for line in samples.read_text().splitlines()]
@@ -148,3 +151,18 @@ def test_a_task_holds_the_questions_and_its_code_compiles(tmp_path, to, n):
             compile(path.read_text(), path.name, "exec")
     with pytest.raises(InputError):
         vestige.export_task(rows, "helm", output_dir=tmp_path)
+
+
+def test_without_a_package_index_the_peers_are_not_checked(monkeypatch, tmp_path):
+    from tools import check_peers
+
+    def run(command, **_):
+        if command[1:2] == ["install"]:
+            raise subprocess.CalledProcessError(1, command)
+        return subprocess.CompletedProcess(command, 0, stdout=str(tmp_path))
+
+    monkeypatch.setattr(check_peers, "PEERS", tmp_path)
+    monkeypatch.setattr(check_peers.subprocess, "run", run)
+    with pytest.raises(SystemExit) as ended:
+        check_peers.install()
+    assert ended.value.code == check_peers.NOT_INSTALLED

@@ -153,7 +153,8 @@ def _of_audit(
 
 
 def _public_names(plan: "AuditPlan", model_id: str | Mapping[str, str]) -> dict[str, str]:
-    """The public name of every model: as given, otherwise its name in the run under the organisation `unknown`."""
+    """The public name of every model: as given, otherwise its name in the run under an unknown organisation."""
+    from vestige.artifacts.exports import UNKNOWN
     from vestige.core.ids import slug
 
     names = (plan.target, *plan.retrained, *plan.unlearned, *([plan.suppressed] if plan.suppressed else []))
@@ -169,7 +170,7 @@ def _public_names(plan: "AuditPlan", model_id: str | Mapping[str, str]) -> dict[
             raise InputError(f"--model-id {one_line(name)}: {closest(name, list(names))}")
         if not _PUBLIC.fullmatch(public):
             raise InputError(f"--model-id {one_line(public)!r} is not the name of a repository. Give ORG/NAME.")
-    return {name: given.get(name) or f"unknown/{slug(name)}" for name in names}
+    return {name: given.get(name) or f"{UNKNOWN}/{slug(name)}" for name in names}
 
 
 def _facts(

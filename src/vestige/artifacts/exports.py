@@ -147,6 +147,10 @@ def _plain(text: str) -> str:
     return _MARKS.sub(r"\\\1", one_line(text, width=500))
 
 
+UNKNOWN = "unknown"
+"""The organisation in the public name of a model that nobody named."""
+
+
 def eee(outcome: AuditOutcome, subject: str, facts: ModelFacts, when: datetime) -> dict[str, Any]:
     """The record of one model and forget set. `when` it was judged."""
     timestamp = str(int(when.timestamp()))
@@ -159,6 +163,8 @@ def eee(outcome: AuditOutcome, subject: str, facts: ModelFacts, when: datetime) 
     if not facts.seen:
         digest = {"digest_of_scores": facts.digest}
     name = one_line(subject, width=200)
+    organisation = facts.id.partition("/")[0]
+    developer = {} if organisation == UNKNOWN else {"developer": organisation}
     return {
         "schema_version": EEE_SCHEMA,
         "evaluation_id": f"vestige-audit/{name}/{timestamp}",
@@ -175,6 +181,7 @@ def eee(outcome: AuditOutcome, subject: str, facts: ModelFacts, when: datetime) 
         "model_info": {
             "name": name,
             "id": facts.id,
+            **developer,
             "additional_details": {
                 "deployment_type": deployment,
                 "model_availability": "unknown",

@@ -15,29 +15,32 @@ tested. A direction follows from questions alone, so that no answer is carried i
 Axes: B rows, T positions, D hidden width, L blocks, N items.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-import torch
-from jaxtyping import Float
 from pydantic import Field, PositiveInt
-from torch import Tensor, nn
-from transformers import PreTrainedModel
 
 from vestige.attacks.planning import GIVEN, NOTHING, Attack, AttackSettings, Ended, Splits, Work
 from vestige.attacks.relearn import planned_on_part
 from vestige.core.errors import InputError
 from vestige.core.seeds import generator
-from vestige.models.blocks import blocks, hidden_states, outputs_kept
-from vestige.models.forward import padded_passes
-from vestige.models.load import LoadedModel
-from vestige.models.prompts import Encoded
-from vestige.models.scoring import TOKEN_BUDGET, score_answers
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+    from torch import Tensor, nn
+    from transformers import PreTrainedModel
+
+    from vestige.models.load import LoadedModel
+    from vestige.models.prompts import Encoded
+
+    Ablation = tuple[int, Float[Tensor, "*L D"]]
 
 LAST = 5
 """Tokens of a question that are read, from its end."""
@@ -78,6 +81,8 @@ class AblateSettings(AttackSettings):
 
         Nothing is taken out (block -1) where everything costs too much.
         """
+        from vestige.models.blocks import blocks
+
         best = chosen_block(Best(loaded.model, *answers_seen(work, loaded)))
         block, direction = best.candidate or (-1, None)
         with without_direction(loaded.model, direction):
@@ -94,9 +99,6 @@ def answers_seen(work: Work, loaded: LoadedModel) -> tuple[list[Encoded], list[E
     led = [loaded.prompter.encode(i.question, i.answer) for i in work.attack.shown]
     floor = [loaded.prompter.encode(retain[n].question, retain[n].answer) for n in sorted(order.tolist())]
     return led, floor
-
-
-Ablation = tuple[int, Float[Tensor, "*L D"]]
 
 
 @dataclass
@@ -124,11 +126,15 @@ class Best:
             self.gain = gain
 
     def _level(self, answers: Sequence[Encoded]) -> float:
+        from vestige.models.scoring import score_answers
+
         return float(np.mean([np.mean(score.logp) for score in score_answers(self.model, answers)]))
 
 
 def chosen_block(best: Best) -> Best:
     """Try the direction of every block, then all. The candidate has the block, from 0 (or their number), and these."""
+    import torch
+
     model = best.model
     differences = _mean_states(model, best.forget) - _mean_states(model, best.retain)
     directions = torch.stack([direction_of(difference) for difference in differences])
@@ -146,15 +152,20 @@ def direction_of(difference: Float[Tensor, " D"]) -> Float[Tensor, " D"]:
     return direction
 
 
-@torch.inference_mode()
 def _mean_states(model: PreTrainedModel, answers: Sequence[Encoded]) -> Float[Tensor, "L D"]:
     """The mean over the answers' prompts of each block's mean output over a prompt's last tokens."""
+    import torch
+
+    from vestige.models.blocks import blocks, hidden_states, outputs_kept
+    from vestige.models.forward import padded_passes
+    from vestige.models.scoring import TOKEN_BUDGET
+
     prompts = [answer.ids[: answer.start] for answer in answers]
     n_blocks = len(blocks(model))
     total = torch.zeros(n_blocks, model.config.get_text_config().hidden_size)
     for rows, ids in padded_passes(prompts, model.device, token_budget=TOKEN_BUDGET):
         # To the end, where logits that are no numbers are seen with their text.
-        with outputs_kept(model, range(n_blocks), stops=False) as outputs:
+        with torch.inference_mode(), outputs_kept(model, range(n_blocks), stops=False) as outputs:
             model(input_ids=ids, use_cache=False, logits_to_keep=1)
         for n in range(n_blocks):
             # What is wanted is a small difference of two means, which bfloat16 would round away.
@@ -173,6 +184,8 @@ def without_direction(model: PreTrainedModel, direction: Float[Tensor, "*L D"] |
     where a block's parts are not found by name. With directions for all blocks, each is removed from its block's
     output.
     """
+    from vestige.models.blocks import blocks
+
     with ExitStack() as hooks:
         if direction is not None:
             each = direction.ndim == 2
@@ -182,6 +195,8 @@ def without_direction(model: PreTrainedModel, direction: Float[Tensor, "*L D"] |
 
 
 def _parts(model: PreTrainedModel) -> list[nn.Module]:
+    from vestige.models.blocks import blocks
+
     parts: list[nn.Module] = [model.get_input_embeddings()]
     for block in blocks(model):
         added = [child for name, child in block.named_children() if name in _ADDED]
@@ -204,6 +219,9 @@ def _project(direction: Tensor, hidden: Tensor) -> Tensor:
 @contextmanager
 def changed_output(part: nn.Module, change: Callable[[Tensor], Tensor]) -> Iterator[None]:
     """Inside the context, `change` replaces the hidden states that a module returns."""
+    import torch
+
+    from vestige.models.blocks import hidden_states
 
     def hook(_: nn.Module, __: Any, output: Any) -> Any:
         hidden = change(hidden_states(output))

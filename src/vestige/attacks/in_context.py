@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache
 from itertools import accumulate, islice
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from pydantic import PositiveInt
@@ -25,8 +25,10 @@ from vestige.core.text import one_line
 from vestige.data.contract_type import Product, contract_types
 from vestige.metrics.answers import contains, normalised
 from vestige.metrics.information import code_length, text_capacity
-from vestige.models.load import LoadedModel
-from vestige.models.prompts import Encoded
+
+if TYPE_CHECKING:
+    from vestige.models.load import LoadedModel
+    from vestige.models.prompts import Encoded
 
 _WORD = r"[A-ZÀ-ÖØ-Þ][\w'&-]*"
 # Words with a Latin capital, one after the other, and numbers: what names, dates and amounts are made of.
@@ -282,7 +284,7 @@ class InContextSettings(AttackSettings):
             shown |= {fact.id: fact for fact in items}
         return replace(plain, shown=tuple(shown.values()), facts=facts)
 
-    def run(self, work: Work, loaded: LoadedModel) -> Ended:
+    def run(self, work: Work, loaded: "LoadedModel") -> Ended:
         """Measure the shown texts, and evaluate."""
         n_facts = sum(len(facts) for facts in work.attack.facts.values())
         texts = _texts_of_facts(work, loaded)
@@ -298,8 +300,10 @@ class InContextSettings(AttackSettings):
         return Ended(bounds, granted, granted)
 
 
-def _texts_of_facts(work: Work, loaded: LoadedModel) -> list[Encoded]:
+def _texts_of_facts(work: Work, loaded: "LoadedModel") -> "list[Encoded]":
     """Return each question's prompt with the place of the attack's text: the difference from the plain prompt."""
+    from vestige.models.prompts import Encoded
+
     prompter, items, texts = loaded.prompter, work.asked, []
     for item in work.attack.tested:
         try:

@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self
 
 from vestige.artifacts.audits import PlannedAttack
 from vestige.artifacts.layout import AttackFolder
@@ -13,7 +13,9 @@ from vestige.core.items import Item
 from vestige.core.plugins import brought
 from vestige.core.settings import Settings, type_in_words
 from vestige.core.text import closest, one_line, value_in
-from vestige.models.load import LoadedModel
+
+if TYPE_CHECKING:
+    from vestige.models.load import LoadedModel
 
 GIVEN = "given"
 """The one point of an attack that does not train."""
@@ -84,7 +86,7 @@ class Work(Protocol):
     def ask(
         self,
         point: str,
-        load: Callable[[], LoadedModel],
+        load: "Callable[[], LoadedModel]",
         on_share: OnProgress,
         asked_at: Mapping[str, Item] | None = None,
     ) -> None:
@@ -93,7 +95,7 @@ class Work(Protocol):
         `asked_at` has the attacked items of this stage, if stages differ.
         """
 
-    def searched(self, loaded: LoadedModel, most_steps: int) -> Ended:
+    def searched(self, loaded: "LoadedModel", most_steps: int) -> Ended:
         """Search for the prompt of a `placement.PromptSettings`, and ask with it at every point."""
 
 
@@ -136,7 +138,7 @@ class AttackSettings(Settings):
         """Plan its data and questions. Raises InputError where the data do not allow for it."""
 
     @abstractmethod
-    def run(self, work: Work, loaded: LoadedModel) -> Ended:
+    def run(self, work: Work, loaded: "LoadedModel") -> Ended:
         """Attack the model in memory, and ask it at every point of the plan."""
 
     def training_steps(self, plan: PlannedAttack) -> int:
@@ -187,6 +189,9 @@ def plan_all(asked: Mapping[str, Any], splits: Splits, *, seed: int) -> Planned:
     # These come first, so that a further attack of the same name is the one that is told apart.
     planned: list[AttackSettings] = []
     for name in ATTACKS:
+        # Most searches for prompts are not asked for, and need not be loaded.
+        if not asked.get(name, True):
+            continue
         planned += find_attack(name).in_audit(asked)
     for n, settings in enumerate((*planned, *map(further, asked.get("further", ())))):
         try:

@@ -14,19 +14,20 @@ unlearning via quantization, 2410.16454.
 Axes: O outputs, I inputs, N groups, G weights of one.
 """
 
-from typing import ClassVar, Literal, NamedTuple
+from __future__ import annotations
 
-import torch
-from jaxtyping import Float
-from torch import Tensor, nn
-from torch.nn.functional import pad
-from transformers import PreTrainedModel
-from transformers.pytorch_utils import Conv1D
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
 from vestige.attacks.planning import GIVEN, NOTHING, Attack, AttackSettings, Ended, Splits, Work
 from vestige.core.errors import InputError
-from vestige.models.blocks import blocks
-from vestige.models.load import LoadedModel
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+    from torch import Tensor, nn
+    from transformers import PreTrainedModel
+    from transformers.pytorch_utils import Conv1D
+
+    from vestige.models.load import LoadedModel
 
 Bits = Literal["nf4", 4, 8]
 # The block of QLoRA and bitsandbytes, so that NF4 can be held against theirs bit for bit.
@@ -82,6 +83,8 @@ class Rounded(NamedTuple):
 
 def rounded(weight: Float[Tensor, "O I"], bits: Bits) -> Float[Tensor, "O I"]:
     """The weights at their nearest levels, in their own number format. A scale of zeros leaves zeros."""
+    from torch.nn.functional import pad
+
     if bits == "nf4":
         rows = weight.float().reshape(1, -1)
     else:
@@ -99,12 +102,16 @@ def rounded(weight: Float[Tensor, "O I"], bits: Bits) -> Float[Tensor, "O I"]:
 
 
 def _nearest(parts: Float[Tensor, "N G"], top: int) -> Float[Tensor, "N G"]:
+    import torch
+
     scale = parts.abs().amax(dim=1, keepdim=True) / top
     levels = torch.where(scale > 0, parts / scale, 0.0).round().clamp(-top, top)
     return levels * scale
 
 
 def _nearest_nf4(parts: Float[Tensor, "N G"]) -> Float[Tensor, "N G"]:
+    import torch
+
     levels = torch.tensor(NF4, device=parts.device)
     scale = parts.abs().amax(dim=1, keepdim=True)
     # By the midpoints between levels: a distance to each of 16 would take 16 times the memory of the weights.
@@ -112,9 +119,11 @@ def _nearest_nf4(parts: Float[Tensor, "N G"]) -> Float[Tensor, "N G"]:
     return levels[nearest] * scale
 
 
-@torch.no_grad()
 def quantize(model: PreTrainedModel, bits: Bits) -> Rounded:
     """Round every matrix of a linear layer inside the blocks, in place. Embeddings, head and norms stay as they are."""
+    import torch
+    from transformers.pytorch_utils import Conv1D
+
     layers = linear_layers(model)
     n_weights = 0
     squares = errors = 0.0
@@ -125,10 +134,11 @@ def quantize(model: PreTrainedModel, bits: Bits) -> Rounded:
             weight = module.weight.T
         else:
             weight = module.weight
-        near = rounded(weight, bits)
-        errors += float((near.float() - weight.float()).square().sum())
-        squares += float(weight.float().square().sum())
-        module.weight.copy_(near.T if turned else near)
+        with torch.no_grad():
+            near = rounded(weight, bits)
+            errors += float((near.float() - weight.float()).square().sum())
+            squares += float(weight.float().square().sum())
+            module.weight.copy_(near.T if turned else near)
         n_weights += weight.numel()
     return Rounded(len(layers), n_weights, (errors / squares) ** 0.5 if squares else 0.0)
 
@@ -138,6 +148,11 @@ def linear_layers(model: PreTrainedModel) -> list[nn.Linear | Conv1D]:
 
     An attack that leaves most weights as they were would look like a model that withstands it.
     """
+    from torch import nn
+    from transformers.pytorch_utils import Conv1D
+
+    from vestige.models.blocks import blocks
+
     layers = [m for m in blocks(model).modules() if isinstance(m, nn.Linear | Conv1D)]
     parameters = {id(p): p.numel() for p in blocks(model).parameters()}
     whole = sum(parameters.values())

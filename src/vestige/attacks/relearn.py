@@ -10,11 +10,10 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 from pydantic import Field, PositiveFloat, PositiveInt
-from transformers import PreTrainedModel
 
 from vestige.artifacts.audits import PlannedAttack
 from vestige.artifacts.layout import AttackFolder
@@ -26,12 +25,14 @@ from vestige.core.items import Item
 from vestige.core.seeds import derive_seed
 from vestige.data.corpus import factual_items
 from vestige.metrics.information import prequential
-from vestige.models.load import LoadedModel
-from vestige.training.adapters import add_lora
-from vestige.training.batching import FinetunePlan, row_of
-from vestige.training.checkpoints import Checkpoints, Finetune, TrainingJob
-from vestige.training.loop import Hooks, Progress, train
 from vestige.training.settings import EVERY, TrainingSettings
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+    from vestige.models.load import LoadedModel
+    from vestige.training.checkpoints import TrainingJob
+    from vestige.training.loop import Progress
 
 Material = Literal["retain", "related", "unrelated", "forget_part", "forget"]
 
@@ -124,8 +125,12 @@ class RelearnSettings(AttackSettings):
         """Those of all epochs."""
         return self.epochs * math.ceil(plan.n_shown / self.batch_size)
 
-    def job(self, attack: Attack, folder: AttackFolder, loaded: LoadedModel, *, seed: int) -> TrainingJob:
+    def job(self, attack: Attack, folder: AttackFolder, loaded: "LoadedModel", *, seed: int) -> "TrainingJob":
         """Return the training job. The model gets adapters."""
+        from vestige.training.adapters import add_lora
+        from vestige.training.batching import FinetunePlan, row_of
+        from vestige.training.checkpoints import Checkpoints, Finetune, TrainingJob
+
         training = self.training(len(attack.shown))
         rows = [row_of(loaded.prompter.encode(i.question, i.answer)) for i in attack.shown]
         if training.lora_rank:
@@ -140,8 +145,10 @@ class RelearnSettings(AttackSettings):
             log=folder.training_log,
         )
 
-    def run(self, work: Work, loaded: LoadedModel) -> Ended:
+    def run(self, work: Work, loaded: "LoadedModel") -> Ended:
         """Train, and ask at every point of the plan. Half of the way is training and half is asking."""
+        from vestige.training.loop import Hooks, train
+
         points = work.attack.plan.points
         job = self.job(work.attack, work.folder, loaded, seed=work.seed)
         per_epoch, done = job.plan.steps_per_epoch, job.checkpoints.newest() or 0
@@ -163,7 +170,7 @@ class RelearnSettings(AttackSettings):
                 work.ask(point, _gone, on_share)
                 continue
 
-            def on_step(now: Progress, number: int = number) -> None:
+            def on_step(now: "Progress", number: int = number) -> None:
                 work.tuned = True
                 tell(now.step / now.n_steps * self.epochs, number, 0.0)
 
@@ -319,7 +326,7 @@ def planned_on_part(
 
 
 @contextlib.contextmanager
-def left_as_it_was(model: PreTrainedModel) -> Iterator[None]:
+def left_as_it_was(model: "PreTrainedModel") -> Iterator[None]:
     """For asking a model in training, which then trains on as if it had not been: in its mode, without gradients."""
     trained = [(p, p.requires_grad) for p in model.parameters()]
     training = model.training
@@ -333,14 +340,14 @@ def left_as_it_was(model: PreTrainedModel) -> Iterator[None]:
         model.train(training)
 
 
-def _gone() -> LoadedModel:
+def _gone() -> "LoadedModel":
     raise InputError(
         "answers that an attack had asked for are gone, and its training has gone on since. Delete the attack's folder "
         "and run again"
     )
 
 
-def prequential_bits(job: TrainingJob) -> float:
+def prequential_bits(job: "TrainingJob") -> float:
     """-sum log2 p of the shown answers, ends of turns included, each before the model was tuned on it: the first epoch.
 
     A step's logged loss is the mean over its answers' tokens, in nats, before its update.
