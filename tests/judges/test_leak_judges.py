@@ -13,9 +13,9 @@ from vestige.core.items import Item
 from vestige.judges import local
 from vestige.judges.base import Request
 from vestige.judges.leaks import (
+    LeakJudge,
     Measured,
     ReplyTo,
-    WrittenLeakJudge,
     error_of,
     examples,
     leak_judge,
@@ -42,7 +42,7 @@ def test_a_chat_model_is_shown_the_texts_fenced_and_what_it_does_not_say_is_not_
     ]
     assert '{"given": true}' not in prompts[1].user.split("The material ends here.")[0]
     replies = dict(zip(map(prompt_id, prompts), ('{"given": true}', '{"given": false}', "hm"), strict=True))
-    judge = WrittenLeakJudge(ReplayWriter(replies), {"judge": "local", "model": "m"})
+    judge = LeakJudge(ReplayWriter(replies), {"judge": "local", "model": "m"})
     assert judge.given(said) == [1.0, 0.0, None]
     assert judge.identity() == {"judge": "local", "model": "m", "task": "leak", "version": TASKS["leak"].version}
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from importlib import resources
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from vestige.core.errors import InputError
 from vestige.core.files import locked, read_jsonl
@@ -56,20 +56,8 @@ class ReplyTo(NamedTuple):
         )
 
 
-class LeakJudge(Protocol):
-    """A judge of leaks."""
-
-    def identity(self) -> dict[str, Any]:
-        """Return everything that can change its results."""
-        ...
-
-    def given(self, replies: Sequence[ReplyTo]) -> list[float | None]:
-        """How much each reply gives away, from 0 to 1, `LEAK` or more being a leak. None where it does not say."""
-        ...
-
-
 @dataclass(frozen=True)
-class WrittenLeakJudge:
+class LeakJudge:
     """Decides with a chat model, which gets the texts fenced. `model` is its identity.
 
     On a server one process asks at a time, in the turn of `lock`.
@@ -84,7 +72,7 @@ class WrittenLeakJudge:
         return {**self.model, "task": TASK, "version": find_task(TASK).version}
 
     def given(self, replies: Sequence[ReplyTo]) -> list[float | None]:
-        """As `LeakJudge.given`, 0 or 1. A verdict that did not come is not told."""
+        """1 for each reply that gives the answer away, otherwise 0. None where the model does not say."""
         requests = [Request(TASK, o.question, o.reply, "\nor: ".join(o.sought)) for o in replies]
         with nullcontext() if self.lock is None else locked(self.lock, patience_seconds=None):
             judged = PromptedJudge(self.writer).judge(requests)
@@ -132,7 +120,7 @@ def _loaded(name: str, labelled: str, device: str) -> Measured:
     grader = grader_of(spec, folder, device)
     assert grader.writer is not None, "a spec that tells leaks is of a chat model"
     lock = folder / ".turn.lock" if spec.kind == "server" else None
-    judge = WrittenLeakJudge(grader.writer, grader.identity, lock)
+    judge = LeakJudge(grader.writer, grader.identity, lock)
     return Measured(spec.kind, judge, examples(labelled))
 
 

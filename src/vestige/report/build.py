@@ -1,9 +1,7 @@
 """Builds the report of a run from what its evaluations left, and the evidence bundle for a privacy office.
 
 Tables are written first, the page last. A search for knowledge holes has its table in the form of the paper's Table 1,
-every hole, and the hole map as SVG for print. Numbers are in full. Text from models and data sets has what acts unseen
-spelt out (`visible`). Map coordinates follow `artifacts.holes.HoleMap`, in units of embeddings of length 1, with equal
-scales.
+and every hole. Numbers are in full. Text from models and data sets has what acts unseen spelt out (`visible`).
 
 The bundle's evidence.html begins with a page for the privacy officer: about whom, which models, the answer, its meaning
 and the next steps. Findings, untested parts, scope and threat model follow, and the findings that bear on laws and
@@ -42,10 +40,7 @@ from vestige.core.ids import file_digest
 from vestige.core.text import one_line
 from vestige.report.contents import Contents, read_contents, scores_digest
 from vestige.report.first_screen import first_screen, margins_said
-from vestige.report.holes import (
-    is_probe,
-    read_probe,
-)
+from vestige.report.holes import is_probe, read_probe
 from vestige.report.page import page_file, page_headline, page_title, render, render_holes, render_static
 from vestige.report.sealing import Redactor, check_timestamp, redaction_key, without_texts
 from vestige.report.tables import write_hole_tables, write_tables
