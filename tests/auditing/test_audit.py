@@ -175,8 +175,8 @@ def test_a_target_that_is_not_as_published_is_asked_nothing_else(run, tmp_path):
     shutil.rmtree(run.audit("edge:p0_q0").path)
     row = Published(model="m", source="a table", tolerance=0.5, figures=(figure,))
     strict = row.model_copy(update={"tolerance": 1e-9})
-    plain = forecast_audit(run.path, audited.request(run))
-    foretold = forecast_audit(run.path, dataclasses.replace(audited.request(run), published=(pack, row)))
+    plain = forecast_audit(audited.request(run))
+    foretold = forecast_audit(dataclasses.replace(audited.request(run), published=(pack, row)))
     assert (foretold.published, foretold.n_questions) == (len(audited.FORGET), plain.n_questions + len(audited.FORGET))
     forgets = read_evidence(run).forgets
     with pytest.raises(InputError, match=r"probability of f is \S+ here and 0.5 there \(a table\. .* --published none"):
@@ -489,7 +489,7 @@ def not_there(run: RunFolder) -> str:
     ("broken", "does"),
     [
         (unfinished, run_audit),
-        (unfinished, forecast_audit),
+        (unfinished, lambda _, request: forecast_audit(request)),
         (without_weights, run_audit),
         (pickled, run_audit),
         (not_finite, run_audit),
@@ -644,7 +644,7 @@ def test_what_nobody_asked_for_is_said():
 
 
 def test_the_forecast_counts_questions_and_steps(run):
-    found = forecast_audit(run.path, audited.request(run))
+    found = forecast_audit(audited.request(run))
     assert {(r.task, r.shown, r.steps, r.questions) for r in found.each} == {
         ("evaluate by qa", 0, 0, 16),
         ("evaluate by choices", 0, 0, 4),
@@ -653,10 +653,11 @@ def test_the_forecast_counts_questions_and_steps(run):
         ("quantize 8 bits", 0, 0, 8),
     }
     assert (found.n_questions, found.n_steps) == (4 * 36, 4 * 4)
-    assert "the questions take less than a minute of processor time at the pace of the run so far" in found.said
-    assert "take about 1 processor minute at" in dataclasses.replace(found, cpu_seconds=60).said
-    assert "take about 2 processor minutes at" in dataclasses.replace(found, cpu_seconds=120).said
-    assert "is not known before" in forecast_audit(run.path / "new", audited.request(run)).said
+    bare = dataclasses.replace(
+        audited.request(run), models=tuple(m for m in audited.models(run) if m.role != "retrained")
+    )
+    # Without controls no attack can decide anything, and none is made.
+    assert [row.models for row in forecast_audit(bare).each if row.task == "quantize 8 bits"] == [0]
 
 
 def test_the_plan_needs_no_model():

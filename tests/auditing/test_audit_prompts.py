@@ -131,7 +131,7 @@ def test_a_model_is_attacked_after_the_target_that_leads_the_search_was_asked(ma
 
 
 def test_the_forecast_counts_what_the_searches_read(made):
-    found = forecast_audit(made.path, audited.request(made, SETTINGS))
+    found = forecast_audit(audited.request(made, SETTINGS))
     row = found.each[-1]
     plan = read_plan(made.audit("edge:p0_q0"))
     # The start, and two steps of three candidates and a gradient, in two texts, by the model and the target.

@@ -1,7 +1,6 @@
 """Attacks that could change no verdict are not made, and answers of target and controls are stored for later audits."""
 
 import dataclasses
-from pathlib import Path
 
 import pytest
 import torch
@@ -50,9 +49,9 @@ def test_a_default_audit_of_400_facts_asks_at_most_115000_questions_and_30000_wh
     # As of TOFU, which has no answers of a kind whose blocks could be read.
     settings = AuditSettings(evals=("qa", "choices", "reversed", "freeform", "memory"))
     request = AuditRequest(models, splits, settings, device="cpu")
-    found = forecast.forecast_audit(Path("none"), request)
+    found = forecast.forecast_audit(request)
     whole = dataclasses.replace(request, settings=settings.model_copy(update={"all_attacks": True}))
-    every = forecast.forecast_audit(Path("none"), whole)
+    every = forecast.forecast_audit(whole)
     # Of TOFU's forget10 fewer facts are left beside a shown part, and it is 108,540.
     assert found.n_questions <= 115_000 < every.n_questions == every.least_questions
     assert found.least_questions <= 30_000

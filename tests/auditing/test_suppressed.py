@@ -218,13 +218,13 @@ def test_a_control_that_cannot_be_made_is_said_and_lets_nothing_hold(run, monkey
 
 def test_the_making_is_foretold_once_and_only_where_something_rests_on_it(run):
     request = audited.request(run, SETTINGS)
-    found = forecast_audit(run.path, request)
+    found = forecast_audit(request)
     assert (found.n_models, found.control_steps) == (5, 2)
     assert "at most 2 of these to make a positive control" in found.said
     without = dataclasses.replace(request, models=tuple(m for m in request.models if m.role != "retrained"))
     unattacked = SETTINGS.model_copy(update={"relearn": (), "quantize": ()})
     for changed in (without, dataclasses.replace(request, settings=unattacked)):
-        assert forecast_audit(run.path, changed).control_steps == 0
+        assert forecast_audit(changed).control_steps == 0
 
 
 def test_names_and_numbers_of_controls(run):

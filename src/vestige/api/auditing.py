@@ -467,10 +467,10 @@ def rejudge(run: PathLikeStr, *, margins: "vestige.Margins | None" = None) -> Au
     return read_audit(run)
 
 
-def forecast(run: Path, request: "AuditRequest") -> "AuditForecast":
+def forecast(request: "AuditRequest") -> "AuditForecast":
     """The tasks of an audit with their cost. No model is loaded."""
     from vestige.auditing.forecast import forecast_audit
     from vestige.auditing.request import check_request
 
     check_request(request)
-    return forecast_audit(run, request)
+    return forecast_audit(request)

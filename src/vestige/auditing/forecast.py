@@ -2,11 +2,9 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from vestige.artifacts.audits import Claim
-from vestige.artifacts.layout import RunFolder
 from vestige.auditing.gather import FORMATS
 from vestige.auditing.recovery import relearns_retained
 from vestige.auditing.request import AuditRequest, Question, check_request, within_reach
@@ -20,9 +18,7 @@ from vestige.auditing.run import (
 )
 from vestige.auditing.settings import QUICK_OPEN, QUICK_SAID
 from vestige.core.errors import InputError
-from vestige.core.files import read_json
 from vestige.core.items import QUESTION_FORMS
-from vestige.core.store import read_versioned
 from vestige.core.text import Names, Sentences
 from vestige.metrics.intervals import PRIOR, PRIOR_BITS, PRIOR_GRADED, TYPICAL, TYPICAL_BITS, Noise
 from vestige.metrics.planning import (
@@ -60,15 +56,13 @@ class TaskCost:
 class AuditForecast:
     """The tasks of each model, the tests that are not tried with reasons, and the cost in a sentence.
 
-    `cpu_seconds` is for the questions of all models, from the pace of earlier evaluations in the run. None where there
-    are none. It excludes the attacks' training and searches. `control_steps` is the maximum for making a positive
-    control. `published` the questions to the target for the figures that it must show first.
+    `control_steps` is the maximum for making a positive control. `published` the questions to the target for the
+    figures that it must show first.
     """
 
     n_models: int
     each: tuple[TaskCost, ...]
     untested: Sentences
-    cpu_seconds: float | None
     control_steps: int = 0
     published: int = 0
 
@@ -102,25 +96,15 @@ class AuditForecast:
             all_of_it += f", at most {self.control_steps} of these to make a positive control"
         if self.n_passes:
             all_of_it += f", and at most {self.n_passes} passes of searches for prompts"
-        if self.cpu_seconds is None:
-            return f"{all_of_it}; how long a question takes is not known before one model of the run was evaluated"
-        minutes = round(self.cpu_seconds / 60)
-        time = f"about {minutes} processor minute{'s' if minutes > 1 else ''}"
-        time = time if minutes else "less than a minute of processor time"
-        return f"{all_of_it}; the questions take {time} at the pace of the run so far"
+        return all_of_it
 
     def as_json(self) -> dict[str, Any]:
         """Return all values as JSON."""
-        sums = {
-            "n_questions": self.n_questions,
-            "least_questions": self.least_questions,
-            "n_steps": self.n_steps,
-            "n_passes": self.n_passes,
-        }
-        return {**asdict(self), **sums}
+        sums = ("n_questions", "least_questions", "n_steps", "n_passes")
+        return {**asdict(self), **{name: getattr(self, name) for name in sums}}
 
 
-def forecast_audit(run: Path, request: AuditRequest) -> AuditForecast:
+def forecast_audit(request: AuditRequest) -> AuditForecast:
     """What `run_audit` would do. No model is loaded."""
     from vestige.attacks.planning import attack_of
 
@@ -136,11 +120,11 @@ def forecast_audit(run: Path, request: AuditRequest) -> AuditForecast:
         plan, kind = attack.plan, attack_of(attack.plan)
         after = after_an_attack(planned.questions, plan.kind)
         questions = len(after) * len(plan.points) * len(plan.tested)
-        least = len(request.names("retrained")) if attack is plain else 0
+        retrained, unlearned, control = (request.names(role) for role in ("retrained", "unlearned", "suppressed"))
+        models, least = 0, len(retrained) if attack is plain else 0
         if request.settings.all_attacks:
             models = least = n
-        else:
-            retrained, unlearned, control = (request.names(r) for r in ("retrained", "unlearned", "suppressed"))
+        elif retrained:
             models = len(attacked_models(plan, request.target.name, retrained, unlearned, control))
         steps, passes = kind.training_steps(plan), kind.passes(plan)
         rows.append(TaskCost(plan.name, plan.n_shown, steps, questions, passes, models, least))
@@ -150,17 +134,8 @@ def forecast_audit(run: Path, request: AuditRequest) -> AuditForecast:
 
         evaluations = published_requests(*request.published, request.seed)
         n_published = sum(len(e.settings.build_questions(e.items, e.views)) for e in evaluations)
-    # Attacks take other time, of which earlier evaluations tell nothing.
-    seconds, answered = 0.0, 0
-    for subject in RunFolder(run).subjects():
-        for evaluation in subject.evaluations():
-            if evaluation.collected.exists() and evaluation.provenance.exists():
-                seconds += read_json(evaluation.provenance)["times"]["cpu_seconds"]
-                answered += read_versioned(evaluation.collected, "n")["n"]
-    total = sum(row.models * row.questions for row in rows) + n_published
-    cost = seconds / answered * total if answered else None
     steps = 0 if all(m.model for m in request.models) else suppression(request, "", "").n_steps
-    return AuditForecast(len(request.models), tuple(rows), planned.untested, cost, steps, n_published)
+    return AuditForecast(len(request.models), tuple(rows), planned.untested, steps, n_published)
 
 
 MOVED = 0.6

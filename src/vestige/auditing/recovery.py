@@ -480,10 +480,7 @@ def _carried(case: Case, subject: str, parts: Sequence[PlannedAttack]) -> dict[s
         if len(bits) == len(each):
             bounds[bound] = max(bits) + choice
     # All runs were made, of which one counts.
-    spent: dict[str, float] = dict.fromkeys(each[0].spent, 0)
-    for carried in each:
-        for unit in spent:
-            spent[unit] += carried.spent.get(unit, 0.0)
+    spent = {unit: sum(carried.spent.get(unit, 0.0) for carried in each) for unit in each[0].spent}
     return {subject: Carried(bounds, spent)}
 
 

@@ -266,15 +266,19 @@ def not_asked_for(settings: AuditSettings) -> Sentences:
     }
     # A kind is named once, so that no list is cut before its end.
     out = [words.format(", ".join(names)) for words, names in groups.items() if names]
-    single = {
-        "weights in NF4": "nf4" not in settings.quantize,
-        "directional ablation": not settings.ablate,
-        "facts before the question": not settings.in_context,
-        "a searched suffix": not settings.gcg,
-        "a searched prefix": not settings.prefix,
-    }
-    out += [words for words, is_left_out in single.items() if is_left_out]
+    if "nf4" not in settings.quantize:
+        out.append("weights in NF4")
+    out += [words for name, words in _OFF.items() if not getattr(settings, name)]
     return (f"not asked for: {'; '.join(out)}",) if out else ()
+
+
+_OFF = {
+    "ablate": "directional ablation",
+    "in_context": "facts before the question",
+    "gcg": "a searched suffix",
+    "prefix": "a searched prefix",
+}
+"""Attacks by their setting, in words."""
 
 
 class AuditQuestions(NamedTuple):
@@ -285,10 +289,7 @@ class AuditQuestions(NamedTuple):
 
 
 def questions_of(request: AuditRequest) -> AuditQuestions:
-    """Resolve this before loading a model, so that missing options or examples fail early.
-
-    Looked at before any model is loaded, so that nothing fails for want of options or examples.
-    """
+    """The evaluations that these data allow. No model is loaded, so that missing options or examples fail early."""
     splits = request.limited
     questions: list[Question] = []
     left_out: list[str] = []

@@ -170,7 +170,7 @@ def audit_command(
         from vestige.auditing.request import numbered
 
         shown = numbered(request.models)
-        return print_audit_forecast(forecast(run, request), request.splits.forget, shown, as_json=as_json)
+        return print_audit_forecast(forecast(request), request.splits.forget, shown, as_json=as_json)
     from vestige.auditing.forecast import foresee_audit
 
     print_plan(foresee_audit(request), request.splits.forget, as_json=as_json)
