@@ -583,7 +583,7 @@ def test_minimal_prompts_are_searched_for_a_few_forget_items_and_not_after_an_at
     assert (acr.n_items, acr.settings.items, acr.settings.seed) == (2, 2, 3)
     assert acr.only is not None
     assert acr.only < forget
-    assert after_an_attack(asked, "relearn", controls=True) == (qa,)
+    assert after_an_attack(asked, "relearn") == (qa,)
 
 
 @pytest.mark.parametrize(
@@ -594,7 +594,7 @@ def test_questions_are_no_options_where_the_attacks_text_stands_in_them(kind, le
     settings = AuditSettings(evals=("qa", "reversed"))
     asked = questions_of(AuditRequest((), audited.SPLITS, settings)).evaluations
     assert {q.eval for q in asked} == {"qa", "reversed"}
-    assert {q.eval for q in after_an_attack(asked, kind, controls=True)} == left
+    assert {q.eval for q in after_an_attack(asked, kind)} == left
 
 
 def test_what_this_data_cannot_be_asked_is_left_out_and_said():
@@ -653,9 +653,9 @@ def test_the_forecast_counts_questions_and_steps(run):
         ("quantize 8 bits", 0, 0, 8),
     }
     assert (found.n_questions, found.n_steps) == (4 * 36, 4 * 4)
-    bare = dataclasses.replace(
-        audited.request(run), models=tuple(m for m in audited.models(run) if m.role != "retrained")
-    )
+    models = tuple(m for m in audited.models(run) if m.role != "retrained")
+    settings = audited.QUICK.model_copy(update={"all_attacks": False})
+    bare = dataclasses.replace(audited.request(run), models=models, settings=settings)
     # Without controls no attack can decide anything, and none is made.
     assert [row.models for row in forecast_audit(bare).each if row.task == "quantize 8 bits"] == [0]
 
