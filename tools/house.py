@@ -17,7 +17,7 @@ import networkx as nx
 ROOT = Path(__file__).parents[1]
 BARS = {
     # what is counted: the limit today, and the bar
-    "tokens": (428_400, 330_000),
+    "tokens": (428_250, 330_000),
     "tokens of src, benchmarks and tools": (496_000, 400_000),
     "lines of code": (42_800, 33_000),
     "tokens in ten lines": (102, 90),

@@ -222,19 +222,6 @@ def test_a_search_finds_a_prefix_that_loses_less_than_its_start_and_is_kept_as_t
     assert (found.spent["steps"], found.spent["gradients"]) == (6, 6)
 
 
-@pytest.mark.slow
-def test_a_search_killed_at_any_step_goes_on_to_the_same_prefix(nano, target):
-    samples = samples_of(target, QUESTIONS, settings())
-    unbroken = Kept()
-    expected = find_prefix(nano, target, samples, settings(), seed=2, keeper=unbroken)
-    for step in range(1, 7):
-        keeper = Kept(fails_at=step)
-        with pytest.raises(RuntimeError, match="killed"):
-            find_prefix(nano, target, samples, settings(), seed=2, keeper=keeper)
-        assert find_prefix(nano, target, samples, settings(), seed=2, keeper=keeper) == expected
-        assert keeper.state == unbroken.state
-
-
 def test_the_target_itself_as_the_subject_is_read_once(nano):
     samples = samples_of(nano, QUESTIONS, settings())
     twin = LoadedModel(copy.deepcopy(nano.model), nano.tokenizer, "twin", "")

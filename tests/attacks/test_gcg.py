@@ -1,5 +1,7 @@
 """GCG on an untrained model: against an exhaustive search, resumed after a kill, and what it refuses."""
 
+import json
+import multiprocessing
 import os
 import signal
 from itertools import product
@@ -144,6 +146,22 @@ def search_and_die(nano, path, at):
             os.kill(os.getpid(), signal.SIGKILL)
 
     find_prompt(nano, texts_of(nano), GcgSettings(**SMALL, buffer=2), seed=9, keeper=File(path), on_step=die)
+
+
+def test_a_search_that_is_killed_goes_on_to_the_same_bytes(nano, tmp_path):
+    settings = GcgSettings(**SMALL, buffer=2)
+    whole = find_prompt(nano, texts_of(nano), settings, seed=9, keeper=File(tmp_path / "whole.json"))
+    process = multiprocessing.get_context("fork").Process(
+        target=search_and_die, args=(nano, tmp_path / "killed.json", 3)
+    )
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+    # Killed in its third step, it had kept two.
+    assert json.loads((tmp_path / "killed.json").read_text())["step"] == 2
+    again = find_prompt(nano, texts_of(nano), settings, seed=9, keeper=File(tmp_path / "killed.json"))
+    assert again == whole
+    assert (tmp_path / "killed.json").read_bytes() == (tmp_path / "whole.json").read_bytes()
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,6 @@ import audited
 from vestige.artifacts.layout import AttackFolder, SubjectFolder
 from vestige.artifacts.own_files import note_seen
 from vestige.artifacts.records import read_summary
-from vestige.attacks import relearn
 from vestige.attacks.ablate import AblateSettings
 from vestige.attacks.in_context import InContextSettings
 from vestige.attacks.planning import attack_of
@@ -165,7 +164,7 @@ def test_a_done_attack_is_not_run_again_and_another_seed_is_another_attack(subje
     def never(*_args, **_words):
         raise AssertionError("attacked again")
 
-    monkeypatch.setattr(relearn, "train", never)
+    monkeypatch.setattr("vestige.training.loop.train", never)
     assert run_attack(subject, request) == folder
     with pytest.raises(AssertionError, match="attacked again"):
         run_attack(subject, dataclasses.replace(request, seed=2))

@@ -68,9 +68,7 @@ def _legible(text: str) -> float:
     """The share of letters, digits, their marks and plain punctuation among all that is not white space."""
     signs = [c for c in unicodedata.normalize("NFKC", text) if not c.isspace()]
     legible = sum(unicodedata.category(c)[0] in "LNM" or c in ".,;:!?'\"()-%$€°/+=*" for c in signs)
-    if signs:
-        return legible / len(signs)
-    return 0.0
+    return legible / max(1, len(signs))
 
 
 def _repeats(text: str) -> bool:

@@ -437,15 +437,10 @@ def answered(
     agrees.
     """
     content = {s for s in question if s not in _FUNCTION_STEMS} - set(term)
-    if template:
-        hints = template.hint_stems
-    else:
-        hints = frozenset()
     # "What is X?" has no words but its term, and "X is" answers it.
+    hints, defines = frozenset[str](), not content
     if template:
-        defines = template.defines
-    else:
-        defines = not content
+        hints, defines = template.hint_stems, template.defines
     for sentence in said:
         after = sentence.at(term)
         if after < 0:

@@ -41,7 +41,7 @@ SUBJECT_COLUMNS = (
 )
 """The columns of tables/subjects.csv, a row a subject and forget set. Scores are ROUGE-1 recall."""
 
-ITEM_COLUMNS = tuple(["forget", "item", "edge", "group", "attribute", "split", "question", "answer"])
+ITEM_COLUMNS = ("forget", "item", "edge", "group", "attribute", "split", "question", "answer")
 """The first columns of tables/items.csv. Then `<label>_reply` and `<label>_rouge1_recall`."""
 
 
@@ -137,8 +137,8 @@ def _readable(rows: Sequence[Row]) -> list[Row]:
 
 
 _MEASURES = ("before", "after", "change", "lowest_before", "lowest_after", "holes")
-HOLE_COLUMNS = (
-    *("probe", "id", "prompt", "source", "target_score", "unlearned_score", "target_answer", "unlearned_answer"),
+HOLE_COLUMNS = tuple(
+    ["probe", "id", "prompt", "source", "target_score", "unlearned_score", "target_answer", "unlearned_answer"]
 )
 """The columns of tables/holes.csv, a row a hole."""
 SOURCE_COLUMNS = (
