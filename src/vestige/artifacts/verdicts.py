@@ -5,6 +5,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from vestige.artifacts.audits import (
@@ -358,17 +359,20 @@ Earlier = Mapping[tuple[str, str, str], Mapping[str, Any]]
 _RANKS = {"pass": 0, UNTESTED: 1, "inconclusive": 1, "fail": 2}
 
 
-def write_verdicts(run: RunFolder, to: Path | None = None) -> list[AuditOutcome]:
+def write_verdicts(
+    run: RunFolder, to: Path | None = None, *, known: Mapping[Path, AuditOutcome] = MappingProxyType({})
+) -> list[AuditOutcome]:
     """Write verdicts.json anew from the sealed outcomes of all audits of a run.
 
     Args:
         run: The run.
         to: The file to write in place of the run's own.
+        known: Outcomes by the folder of their audit, which were just written and need not be read.
 
     Returns:
         The outcomes.
     """
-    outcomes = [read_outcome(audit) for audit in run.audits()]
+    outcomes = [known.get(audit.path) or read_outcome(audit) for audit in run.audits()]
     write_json(to or run.verdicts, verdict_rows(outcomes))
     return outcomes
 

@@ -868,7 +868,7 @@ def judge_plan(
     outcome = _compare_with_first_judgement(folder, plan, outcome)
     write_outcome(folder, outcome)
     write_sealed(folder.judged, {"basis": basis}, files=[folder.outcome])
-    write_verdicts(run)
+    write_verdicts(run, known={folder.path: outcome})
     return outcome
 
 

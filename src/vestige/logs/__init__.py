@@ -7,6 +7,7 @@ Whose log it is, and which questions are the same, is not theirs (`auditing.logs
 
 import csv
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Protocol
 
@@ -52,9 +53,16 @@ _STRANGE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeEr
 def reader_of(path: Path) -> str:
     """The name of the reader that takes a file by its content, "" where none does."""
     try:
-        start = beginning(path)
+        state = path.stat()
+        return _reader_of(path, state.st_mtime_ns, state.st_size, state.st_ino)
     except (OSError, InputError):
         return ""
+
+
+@lru_cache(maxsize=8192)
+def _reader_of(path: Path, *_state: int) -> str:
+    # A folder is looked through for roles, and then its logs are read. The state tells a changed file.
+    start = beginning(path)
     for name in with_installed("logs", READERS):
         try:
             taken = _reader(name).holds(start)
