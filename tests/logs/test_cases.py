@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from vestige.auditing.logs import Stated, read_logs
+from vestige.artifacts.layout import RunFolder
+from vestige.auditing.logs import Stated, judge_logs, read_logs
 from vestige.auditing.table import read_scores
 from vestige.core.errors import InputError
 from vestige.logs import read_log, reader_of, why_unread
@@ -509,6 +510,24 @@ def test_a_roles_file_wins_and_a_pattern_that_fits_nothing_is_refused(write):
     roles.write_text("pattern,role\na,teacher\n")
     with pytest.raises(InputError, match="is no role"):
         recognise([folder], roles)
+
+
+def test_a_folder_without_a_control_shows_what_was_lost_and_nothing_that_remains(tmp_path):
+    folder = tmp_path / "weeks"
+    for model, kept in (("before", 38), ("after", 8)):
+        for split in ("forget", "retain"):
+            rows = ["example_id,eval_split,contains_value"]
+            for n in range(N):
+                rows.append(f"{split} {n},{split}_heldout,{n < kept}")
+            (folder / model).mkdir(parents=True, exist_ok=True)
+            (folder / model / f"{split}.csv").write_text("\n".join(rows))
+    (folder / "roles.csv").write_text("pattern,role,name\nbefore,target,before\nafter,unlearned,after\n")
+    (group,) = recognise([folder]).groups
+    outcome = judge_logs(RunFolder(tmp_path / "run"), group.logs, forget=group.name)
+    said = {line.claim: (line.outcome, line.reason) for line in outcome.verdicts}
+    assert said["utility preserved"][0] == "fails"
+    assert said["not expressed"][0] == "inconclusive"
+    assert said["not expressed"][1].startswith("Not tested: no retrained control was given")
 
 
 def test_the_named_forget_set_is_judged_or_refused(write):

@@ -592,10 +592,10 @@ def _names_by_role(table: ScoreTable) -> dict[str, list[str]]:
         raise InputError(f"a judgement has one placebo, and the table has {listed(names['placebo'])}. Name one")
     if not table.items("forget"):
         raise InputError("no item of the table is in the split forget, so there is nothing to judge")
-    if not names["retrained"] and not table.chances:
+    if not names["retrained"] and not table.chances and not table.items("retain"):
         raise InputError(
             "the table has neither a retrained model nor the column chance, so the score of a model without "
-            "exposure is unknown. Give the scores of a retrained model"
+            "exposure is unknown, and no retained question shows lost knowledge. Give the scores of a retrained model"
         )
     return names
 

@@ -459,7 +459,7 @@ def _groups(
         targets = [t for t in targets if t.forget == forget] + [t for t in targets if not t.forget]
         controls = [log for log in same if log.role == "retrained" and _never_saw(log, forget)]
         placebos = [log for log in same if log.role == "placebo"]
-        if targets and (controls or without_controls):
+        if targets:
             # Of several targets that from which the unlearned models started: they lie below it.
             start = max(targets, key=lambda log: len(commonpath([log.path, unlearned[0].path])))
             start_name = start.name.partition("@")[0]
@@ -476,8 +476,7 @@ def _groups(
             name = " ".join(part for part in (family, "" if forget == "forget" else forget) if part)
             yield LogGroup(name or "the forget set", tuple(logs))
             continue
-        missing = "no model that never saw its forget set is here" if targets else f"no target asked {one_line(forget)}"
-        left_out += [(log.path, missing if targets else f"{missing} is here") for log in unlearned]
+        left_out += [(log.path, f"no target asked {one_line(forget)} is here") for log in unlearned]
 
 
 def _key(log: _PlacedLog) -> str:

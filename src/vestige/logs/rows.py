@@ -20,7 +20,7 @@ from vestige.logs.open_unlearning import CHOICE, OVERLAP, PROBABILITY
 
 COLUMNS: Mapping[str, tuple[str, ...]] = {
     "id": ("id", "item", "example_id", "sample_id", "question_id", "qid", "idx", "index", "uid"),
-    "split": ("split", "partition", "subset", "set"),
+    "split": ("split", "eval_split", "partition", "subset", "set"),
     "question": ("question", "prompt", "input", "query"),
     "answer": ("answer", "target", "expected", "ground_truth", "gt", "reference", "gold"),
     "reply": ("reply", "prediction", "generated", "generation", "response", "output", "completion"),
@@ -182,6 +182,10 @@ def _add(reading: LogReading, block: _Block, columns: Mapping[str, str]) -> None
         by_split.setdefault(stated, []).append(row)
     for stated, rows in by_split.items():
         split = stated or split_key
+        # As in `retain_heldout`.
+        first = split.lower().partition("_")[0]
+        if first in ("forget", "retain"):
+            split = first
         # Other words for a part of the data are a task, whose split the user says.
         reading.task = "" if split in _DATA_SPLITS else split or (outer[-1] if outer else "")
         _add_rows(reading, split if split in _DATA_SPLITS else "forget", rows, column, scores)
