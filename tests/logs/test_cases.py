@@ -3,6 +3,7 @@
 import json
 import math
 import random
+import shutil
 import zipfile
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 from vestige.artifacts.layout import RunFolder
 from vestige.auditing.logs import Stated, judge_logs, read_logs
 from vestige.auditing.table import read_scores
+from vestige.cli.logs import take
 from vestige.core.errors import InputError
 from vestige.logs import read_log, reader_of, why_unread
 from vestige.logs.folders import recognise
@@ -602,3 +604,13 @@ def test_a_chat_asks_the_question_of_its_user(write, tool, asked):
         prompt = asked if isinstance(asked, str) else json.dumps(asked)
         log = read_log(write("x.jsonl", [lm(0, 1.0) | {"arguments": [[prompt, {}]]}], lines=True))
     assert log.parts[0].prompts == (TURN,)
+
+
+def test_a_folder_without_a_target_names_the_bank_and_is_judged_with_a_target_from_elsewhere(write):
+    folder = saves(write)
+    shutil.rmtree(folder / "eval" / f"{BASE}_full")
+    with pytest.raises(InputError, match="holds 1 logs of unlearned models and no target of theirs"):
+        take([str(folder)], None)
+    (group,) = take([str(folder)], None, without_target=True).groups
+    assert {log.role for log in group.logs} == {"retrained", "unlearned"}
+    assert group.name == "tofu Llama-3.2-1B-Instruct forget10"

@@ -223,7 +223,8 @@ def _judge_logs(
     forget = call.arguments.get("forget")
     if without_controls and controls:
         raise InputError("--without-controls predicts the controls that --controls takes from the bank. Give one.")
-    taken = with_bank(take(logs, forget, without_controls=without_controls), controls, target)
+    taken = take(logs, forget, without_controls=without_controls, without_target=target is not None)
+    taken = with_bank(taken, controls, target)
     if dry_run:
         return show(taken)
 

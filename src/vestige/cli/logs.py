@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from vestige.artifacts.audits import AuditOutcome, Claim
     from vestige.artifacts.layout import RunFolder
     from vestige.auditing.logs import Stated
-    from vestige.logs.folders import LogGroup
+    from vestige.logs.folders import LogGroup, Recognised
     from vestige.logs.log import Scale
 
 EXAMPLE = "example"
@@ -36,7 +36,9 @@ class Taken(NamedTuple):
     stated: "Stated | None" = None
 
 
-def take(words: Sequence[str], forget: str | None, *, without_controls: bool = False) -> Taken:
+def take(
+    words: Sequence[str], forget: str | None, *, without_controls: bool = False, without_target: bool = False
+) -> Taken:
     """Return the logs, folders or table of `--logs`, with the statements in it.
 
     Args:
@@ -44,6 +46,7 @@ def take(words: Sequence[str], forget: str | None, *, without_controls: bool = F
             `roles=FILE`, `task:NAME=SPLIT`, `score:NAME=RANGE` and `column:KIND=NAME`.
         forget: The forget set that is judged.
         without_controls: Predict the controls from the models of the bank.
+        without_target: The target is from the bank.
 
     Returns:
         The logs in groups, or the table.
@@ -55,7 +58,7 @@ def take(words: Sequence[str], forget: str | None, *, without_controls: bool = F
     from vestige.auditing.predicted import predicting
     from vestige.auditing.table import ROLES
     from vestige.logs import reader_of
-    from vestige.logs.folders import LogGroup
+    from vestige.logs.folders import LogGroup, recognise
     from vestige.logs.log import GivenLog, How
 
     logs: list[GivenLog] = []
@@ -120,7 +123,10 @@ def take(words: Sequence[str], forget: str | None, *, without_controls: bool = F
     elif tables:
         taken = Taken((), tables[0], stated=stated)
     else:
-        taken = _of_folders(folders, roles, forget, stated, without_controls=without_controls)
+        recognised = recognise(
+            folders, roles, forget or "", without_controls=without_controls, without_target=without_target
+        )
+        taken = _of_folders(folders, recognised, stated)
     if not without_controls:
         return taken
     if taken.table is not None:
@@ -160,16 +166,20 @@ def _kind_of_column(name: str) -> str:
     return name
 
 
-def _of_folders(
-    folders: Sequence[Path], roles: Path | None, forget: str | None, stated: "Stated", *, without_controls: bool
-) -> Taken:
+def _of_folders(folders: Sequence[Path], recognised: "Recognised", stated: "Stated") -> Taken:
     """Return the groups in these folders, or raise an error that lists their content and the missing files."""
-    from vestige.logs.folders import recognise
+    from vestige.logs.folders import NO_TARGET
 
-    recognised = recognise(folders, roles, forget or "", without_controls=without_controls)
     if recognised.groups:
         return Taken(recognised.groups, None, recognised.left_out, forgiving=True, stated=stated)
     names = ", ".join(one_line(str(folder), width=200) for folder in folders)
+    unlearned = [path for path, why in recognised.left_out if why.startswith(NO_TARGET)]
+    if unlearned:
+        raise InputError(
+            f"{names} holds {len(unlearned)} logs of unlearned models and no target of theirs. Give --logs for the "
+            "folder with it, or take it from the bank: --target bank:tofu/llama-3.2-1b/forget10 (`vestige list "
+            "controls` names them)."
+        )
     controls = [path for path, why in recognised.left_out if "it is a control" in why]
     if controls and not any("it is a target" in why for _, why in recognised.left_out):
         raise InputError(

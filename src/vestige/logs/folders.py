@@ -96,11 +96,19 @@ UNCLEAR = (
 )
 """Why a log that may be a control's is not used."""
 
+NO_TARGET = "no target asked"
+"""The beginning of the reason why logs of unlearned models are left out."""
+
 _NOTHING = _Unplaced("nothing in its place says whose it is; name it in a roles file (roles.csv) or with its role")
 
 
 def recognise(
-    folders: Sequence[Path], roles: Path | None = None, forget: str = "", *, without_controls: bool = False
+    folders: Sequence[Path],
+    roles: Path | None = None,
+    forget: str = "",
+    *,
+    without_controls: bool = False,
+    without_target: bool = False,
 ) -> Recognised:
     """The groups of logs in these folders, which may hold each other's controls.
 
@@ -109,6 +117,7 @@ def recognise(
         roles: A roles file for all folders. Otherwise, each folder's own roles.csv is read.
         forget: The forget set to judge. Empty selects all.
         without_controls: Leave the controls out of all groups.
+        without_target: The target is from elsewhere, so groups without one are kept.
 
     Returns:
         The groups, and every file that may be a log and is in none, with the reason.
@@ -155,7 +164,10 @@ def recognise(
     if without_controls:
         left_out += [(log.path, "controls are predicted") for log in placed if log.role == "retrained"]
         placed = [log for log in placed if log.role != "retrained"]
-    groups = tuple(_groups(placed, left_out, without_controls=without_controls))
+    if without_target:
+        left_out += [(log.path, "the target is from elsewhere") for log in placed if log.role == "target"]
+        placed = [log for log in placed if log.role != "target"]
+    groups = tuple(_groups(placed, left_out, without_target=without_target))
     explained = {log.path for group in groups for log in group.logs} | {path for path, _ in left_out}
     further = [(log.path, _unused(log)) for log in placed if log.path not in explained]
     if forget:
@@ -446,7 +458,7 @@ def _without_early(placed: Sequence[_PlacedLog], left_out: list[tuple[Path, str]
 
 
 def _groups(
-    placed: Sequence[_PlacedLog], left_out: list[tuple[Path, str]], *, without_controls: bool = False
+    placed: Sequence[_PlacedLog], left_out: list[tuple[Path, str]], *, without_target: bool
 ) -> Iterator[LogGroup]:
     subjects: dict[tuple[str, str], list[_PlacedLog]] = {}
     for log in placed:
@@ -459,12 +471,14 @@ def _groups(
         targets = [t for t in targets if t.forget == forget] + [t for t in targets if not t.forget]
         controls = [log for log in same if log.role == "retrained" and _never_saw(log, forget)]
         placebos = [log for log in same if log.role == "placebo"]
-        if targets:
-            # Of several targets that from which the unlearned models started: they lie below it.
-            start = max(targets, key=lambda log: len(commonpath([log.path, unlearned[0].path])))
-            start_name = start.name.partition("@")[0]
+        if targets or without_target:
+            if targets:
+                # Of several targets that from which the unlearned models started: they lie below it.
+                start = max(targets, key=lambda log: len(commonpath([log.path, unlearned[0].path])))
+                start_name = start.name.partition("@")[0]
+                targets = [log for log in targets if log.name.partition("@")[0] == start_name]
             members = (
-                *(log for log in targets if log.name.partition("@")[0] == start_name),
+                *targets,
                 *controls,
                 *placebos,
                 *sorted(unlearned, key=_order),
@@ -476,7 +490,7 @@ def _groups(
             name = " ".join(part for part in (family, "" if forget == "forget" else forget) if part)
             yield LogGroup(name or "the forget set", tuple(logs))
             continue
-        left_out += [(log.path, f"no target asked {one_line(forget)} is here") for log in unlearned]
+        left_out += [(log.path, f"{NO_TARGET} {one_line(forget)} is here") for log in unlearned]
 
 
 def _key(log: _PlacedLog) -> str:
