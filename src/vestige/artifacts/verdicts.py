@@ -367,7 +367,7 @@ def write_verdicts(
     Args:
         run: The run.
         to: The file to write in place of the run's own.
-        known: Outcomes by the folder of their audit, which were just written and need not be read.
+        known: Outcomes by the folder of their audit, which were just written or read.
 
     Returns:
         The outcomes.

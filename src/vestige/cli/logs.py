@@ -263,7 +263,8 @@ def judge_taken(
             # Groups that names of folders made: one that cannot be judged must not hide the others.
             failed[group.name] = str(error)
     if outcomes:
-        build_report(run.path)
+        with _uncollected():
+            build_report(run.path)
         if print_whole is None:
             _print_short(run, outcomes)
         else:

@@ -95,6 +95,7 @@ def build_report(
     alone = replacing(folder.report) if run.is_dir() else nullcontext()
     with alone:
         contents = None if is_probe(search) else read_contents(source, verify=verify)
+        sealed = () if contents is None else contents.audits
         if redactor is not None and contents is not None:
             contents = redactor(replace(contents, probes=()))
         probes = [read_probe(search)] if contents is None else contents.probes
@@ -105,7 +106,9 @@ def build_report(
             if probes:
                 write_hole_tables(tables, probes)
         if source.audits():
-            write_verdicts(source, folder.verdicts)
+            # As they were just read from the sealed files, before any text is replaced.
+            known = {audit.path: outcome for audit, outcome in zip(source.audits(), sealed, strict=False)}
+            write_verdicts(source, folder.verdicts, known=known)
             if redactor is not None:
                 without_texts(folder.verdicts, redactor)
         write_text(folder.report, render_holes(probes[0]) if contents is None else render(contents))
