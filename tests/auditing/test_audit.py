@@ -11,15 +11,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import audited
-from vestige.artifacts.audits import (
-    REQUIRED,
-    SealedPlan,
-    read_outcome,
-    read_plan,
-    sealed_digest,
-    write_plan,
-    write_sealed_plan,
-)
+from vestige.artifacts import audits
+from vestige.artifacts.audits import REQUIRED, SealedPlan, read_outcome, read_plan, sealed_digest, write_sealed_plan
 from vestige.artifacts.layout import EvalFolder, RunFolder, SubjectFolder
 from vestige.artifacts.records import read_records, read_spec, write_spec
 from vestige.auditing import run as study
@@ -234,13 +227,10 @@ def test_verdicts_can_be_given_again_without_any_model(run):
 
 def test_an_audit_with_scores_of_exposure_is_judged_again_without_them(run):
     (before,) = rejudge(run.path)
-    folder = run.audit("edge:p0_q0")
-    plan = read_plan(folder)
-    gone = {"alternatives": 99, "wordings": "words"}
-    settings = {**plan.settings, **gone, "evals": (*plan.settings["evals"], "exposure")}
+    plan = read_plan(folder := run.audit("edge:p0_q0"))
+    settings = plan.settings | {"alternatives": 99, "wordings": "off", "evals": (*plan.settings["evals"], "exposure")}
     ranked = dataclasses.replace(plan.evaluations[0], eval="exposure")
-    write_plan(folder, dataclasses.replace(plan, settings=settings, evaluations=(*plan.evaluations, ranked)))
-    # Its table is of an earlier version, so that the answers are read again.
+    audits.write_plan(folder, dataclasses.replace(plan, settings=settings, evaluations=(*plan.evaluations, ranked)))
     folder.scores.write_bytes(b"earlier")
     (found,) = rejudge(run.path)
     assert found.verdicts == before.verdicts
@@ -383,7 +373,7 @@ def test_a_template_that_swaps_one_name_is_not_asked_and_hides_nothing(run, tmp_
 
 def gone_meanwhile(run: RunFolder) -> study.Audited:
     """An audit in which a model vanishes after it was looked for."""
-    return study.conduct(run, audited.request(run), workers=1)
+    return study.conduct(run, audited.request(run), workers=1, show=lambda share, note: None)
 
 
 def test_without_the_target_nothing_can_be_judged(run):
@@ -654,9 +644,9 @@ def test_the_forecast_counts_questions_and_steps(run):
     }
     assert (found.n_questions, found.n_steps) == (4 * 36, 4 * 4)
     models = tuple(m for m in audited.models(run) if m.role != "retrained")
-    settings = audited.QUICK.model_copy(update={"all_attacks": False})
-    bare = dataclasses.replace(audited.request(run), models=models, settings=settings)
-    # Without controls no attack can decide anything, and none is made.
+    bare = dataclasses.replace(
+        audited.request(run, audited.QUICK.model_copy(update={"all_attacks": False})), models=models
+    )
     assert [row.models for row in forecast_audit(bare).each if row.task == "quantize 8 bits"] == [0]
 
 

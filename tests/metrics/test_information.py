@@ -24,23 +24,6 @@ def test_two_bits_for_each_wrong_answer():
     assert info.need_wrong_answers(765, 4) == 1530
 
 
-def test_placing_and_correcting_by_hand():
-    # One of four wrong, four options: log2(4 x 3) = log2 12. Nothing wrong: 0. All 3 wrong of two options: log2 1.
-    assert info.need_corrections(4, 1, 4) == pytest.approx(math.log2(12))
-    assert info.need_corrections(4, 0, 4) == 0
-    assert info.need_corrections(3, 3, 2) == pytest.approx(0, abs=1e-9)
-    exact = math.log2(math.comb(1273, 765)) + 765 * math.log2(3)
-    assert info.need_corrections(1273, 765, 4) == pytest.approx(exact, abs=1e-6)
-
-
-def test_placing_and_correcting_approaches_the_conditional_entropy():
-    # N (H(a) + (1 - a) log2 3) = 2448 at a = 0.399, from above, by some bits of 1273.
-    a = 508 / 1273
-    entropy = 1273 * (info.binary_entropy(a) + (1 - a) * math.log2(3))
-    assert entropy == pytest.approx(2448, abs=1)
-    assert 0 < entropy - info.need_corrections(1273, 765, 4) < 8
-
-
 def test_rate_distortion_reaches_1430_at_84_3_per_cent():
     assert info.need_rate_distortion(1273, 0.843, 4) == pytest.approx(1430, abs=3)
     assert info.need_rate_distortion(1273, 1.0, 4) == pytest.approx(2546)
@@ -78,7 +61,6 @@ def test_the_need_of_a_gain_is_what_the_answers_became_likelier():
     [
         lambda: info.text_capacity(-1, 100),
         lambda: info.need_wrong_answers(3, 1),
-        lambda: info.need_corrections(3, 4, 4),
         lambda: info.need_rate_distortion(3, 1.5, 4),
         lambda: info.code_length(np.array([0.5])),
         lambda: info.code_length(np.array([-math.inf])),

@@ -383,7 +383,6 @@ def budget(index: int, name: str, attack: str) -> BudgetLine:
         need_bits={
             "code_length": 2410.0 + 20 * index,
             "wrong_answers": 148.0,
-            "corrections": 201.0,
             "rate_distortion": 133.0,
             "gain": gained,
         },

@@ -317,7 +317,7 @@ def test_ceilings_and_saturated_attacks_are_named_in_the_budget(page):
     assert said.count("never evidence: a ceiling: it shows the answers themselves") == 4
     assert "saturated in generate, option_text_mean, choose and forced, bits" in said
     assert "by code length under retrained" in said
-    assert "(d) rate-distortion" in said
+    assert "(c) rate-distortion" in said
 
 
 def test_a_searched_prompt_is_drawn_along_its_shares_with_the_bits_of_each():

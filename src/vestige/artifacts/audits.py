@@ -507,7 +507,7 @@ class BudgetLine:
     """The capacity of an attack and the information that its result needs, for one unlearned subject. Bits in all.
 
     `bounds_bits` are upper bounds on the information added, `capacity_bits` is the least of these bounds, named by
-    `bound`. `need_bits` has the four ways of counting and the gain that was seen (`metrics.information`). `inputs` are
+    `bound`. `need_bits` has the three ways of counting and the gain that was seen (`metrics.information`). `inputs` are
     the arguments of that computation. `ratio` is capacity over the bits of the gain, None where nothing was gained.
     """
 

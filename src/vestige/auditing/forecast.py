@@ -224,41 +224,43 @@ def foresee_audit(request: AuditRequest) -> AuditPower:
     planned, thresholds = plan_audit(request), request.settings.of_gap(_GAP_BITS)
     if thresholds.scope == "population":
         raise InputError("a plan is made for verdicts about these facts. Leave scope=population out")
-    judged = [i for i in request.splits.splits["forget"] if request.splits.scopes.get(i.id, "free") == "free"]
+    splits = request.splits.splits
+    judged = [i for i in splits["forget"] if request.splits.scopes.get(i.id, "free") == "free"]
     # Where the retain set gives every answer away all are judged, as in `ground.judged_items`.
-    ids = {i.id for i in judged or request.splits.splits["forget"]}
+    ids = {i.id for i in judged or splits["forget"]}
     # A fact is known by its first wording, as the judge has it.
     first = {i: planned.facts.get(i, i) for i in ids}
     facts = len(set(first.values()))
     # Who has no controls yet is told what as many as are advised would show.
     design = Design(facts, len(request.names("retrained")) or ADVISED_CONTROLS, len(ids) / facts)
-    steady = _typical(planned.questions, len(request.splits.splits.get("holdout", ())), len(ids))
-    attacks = [a.plan for a in planned.attacks if not a.plan.shows_answers]
+    steady = _typical(planned.questions, len(splits.get("holdout", ())), len(ids))
     tries = [
         CountedAttack(
             len({first[i] for i in plan.tested if i in ids}) / facts,
             tuple(steady.shares),
-            steady.bits is not None,
-            (plan.kind, plan.material) == ("relearn", "retain"),
+            True,
+            relearns_retained(plan),
         )
-        for plan in attacks
+        for plan in (attack.plan for attack in planned.attacks)
+        if not plan.shows_answers
     ]
-    planned_freeform = attacks_of_freeform(planned, request.splits.splits["forget"])
-    tries += [CountedAttack(1.0, ("generate_plain",), False, False) for _ in planned_freeform]
+    for _ in attacks_of_freeform(planned, splits["forget"]):
+        tries.append(CountedAttack(1.0, ("generate_plain",), False, False))
     # An attack whose tested facts are all given away by the retain set decides nothing.
     tries = [attempt for attempt in tries if attempt.items > 0]
     requirements = wanted_by_claim(steady, tries, thresholds)
     unsteady = wanted_by_claim(_unsteady(steady), tries, thresholds)
-    # Each format is a test, and pays for the others.
-    tests = len(requirements["not expressed"])
 
     def shown(noise: Noise | None, margin: float) -> float | None:
-        return None if noise is None else least_shown(Requirement(noise, margin), design, tests=tests)
+        if noise is None:
+            return None
+        # Each format is a test, and pays for the others.
+        return least_shown(Requirement(noise, margin), design, tests=len(requirements["not expressed"]))
 
     # A leak may lie in any format, so that the least shown is that of the one that tells least.
     worst = max(steady.shares.values(), key=lambda noise: noise.fact / noise.ruler**2)
     effects = shown(worst, thresholds.delta), shown(steady.bits, thresholds.delta_bits)
-    without = () if request.splits.splits.get("holdout") else (NO_HOLDOUT,)
+    without = () if splits.get("holdout") else (NO_HOLDOUT,)
     never = QUICK_OPEN if QUICK_SAID in request.untested else ("indistinguishable",) if without else ()
 
     def holds(quantities: Sequence[Requirement], claims: Collection[Claim] = never, of: Design = design) -> float:

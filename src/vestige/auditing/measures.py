@@ -5,7 +5,7 @@ that never saw the facts (RGI). Their definitions are in `metrics.memorization`,
 
 The capacity of an attack and the information that its result needs (bits in all): the capacity is the information added
 to `retrained`, by the least upper bound, each a mean over the seeds. A searched prompt differs between models, so its
-capacity is the capacity of the subject's own prompt. The need is counted in the four ways of the literature, together
+capacity is the capacity of the subject's own prompt. The need is counted in the three ways of the literature, together
 with the gained bits. A warning and no verdict: whether answers were carried in is measured, on `retrained`
 (`recovery`).
 
@@ -263,7 +263,7 @@ def _bounds(ground: Ground, attack: PlannedAttack, subject: str) -> dict[str, fl
 def _need(ground: Ground, attack: PlannedAttack, subject: str) -> tuple[dict[str, float], dict[str, float]]:
     """Count the information that the result needs, and return the counts with their inputs.
 
-    The counts are: the bits to write the answers for a reader with the subject's knowledge, the gained bits, and three
+    The counts are: the bits to write the answers for a reader with the subject's knowledge, the gained bits, and two
     counts from wrong answers to questions with k options, k being 1 / chance.
     """
     scores, before, after = ground.scores, Source(subject), Source.after(subject, attack)
@@ -290,7 +290,6 @@ def _need(ground: Ground, attack: PlannedAttack, subject: str) -> tuple[dict[str
         n, wrong, accuracy = len(items), round(float((1 - values).sum())), float(values.mean())
         need |= {
             "wrong_answers": information.need_wrong_answers(wrong, k),
-            "corrections": information.need_corrections(n, wrong, k),
             "rate_distortion": information.need_rate_distortion(n, min(1.0, accuracy), k),
         }
         inputs |= {"questions": float(n), "wrong": float(wrong), "options": float(k), "accuracy": accuracy}

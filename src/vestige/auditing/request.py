@@ -253,7 +253,6 @@ def not_asked_for(settings: AuditSettings) -> Sentences:
     named_forms = [form for form in forms if not form.startswith("in_")]
     if named_forms != forms:
         named_forms.append("other languages")
-    bits = [str(bits) for bits in (8, 4) if bits not in settings.quantize]
     scores: list[str] = []
     if "memory" in settings.evals:
         scores = [name for name in get_args(MemberScore) if name not in settings.membership]
@@ -261,7 +260,7 @@ def not_asked_for(settings: AuditSettings) -> Sentences:
         "the evaluations {}": evaluations,
         "the forms {}": named_forms,
         "relearning on items of {}": [name for name in get_args(Material) if name not in settings.relearn],
-        "weights of {} bits": bits,
+        "weights of {} bits": [str(bits) for bits in (8, 4) if bits not in settings.quantize],
         "the membership scores {}": scores,
     }
     # A kind is named once, so that no list is cut before its end.
@@ -444,7 +443,7 @@ def within_reach(request: AuditRequest) -> AuditRequest:
     # Each is `NAME KEY=VALUE ...`: the name comes before the settings.
     further = {attack: find_attack(attack.split()[0]).weights for attack in settings.further}
     changes["further"] = tuple(attack for attack, weights in further.items() if not weights)
-    gone += [weights for weights in further.values() if weights]
+    gone += filter(None, further.values())
     parts = {name: find_eval(name).audit for name in settings.evals}
     # In the order of the table, those of other packages behind.
     in_order = sorted(parts, key=lambda name: [*EVALS, name].index(name))

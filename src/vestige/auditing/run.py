@@ -492,7 +492,7 @@ def conduct(
     request: AuditRequest,
     *,
     workers: int,
-    show: Callable[[float, str], None] = lambda _share, _note: None,
+    show: Callable[[float, str], None],
 ) -> Audited:
     """`run_audit` for a caller that holds the run's lock and has checked the request."""
     folder = run.audit(request.splits.forget)
@@ -798,13 +798,13 @@ def _plan(
 
 def _odd_tokens(run: RunFolder, task_answers: Mapping[tuple[str, str], TaskAnswers]) -> Sentences:
     """Report models whose questions contained control tokens, one sentence each."""
-    places = {
-        name: answers.evaluations[0].path
-        for (name, attack), answers in task_answers.items()
-        if not attack and answers.evaluations
-    }
-    notes = {name: odd_tokens_told(EvalFolder(run.path / path).provenance) for name, path in places.items()}
-    return tuple(f"{one_line(name, width=60)}: {note}" for name, note in notes.items() if note)
+    sentences = []
+    for (name, attack), answers in task_answers.items():
+        if not attack and answers.evaluations:
+            note = odd_tokens_told(EvalFolder(run.path / answers.evaluations[0].path).provenance)
+            if note:
+                sentences.append(f"{one_line(name, width=60)}: {note}")
+    return tuple(sentences)
 
 
 def _shared_labels(forget: Sequence[Item]) -> dict[str, dict[str, str]]:

@@ -68,19 +68,8 @@ def need_wrong_answers(n_wrong: int, n_options: int) -> float:
     return n_wrong * math.log2(n_options)
 
 
-def need_corrections(n: int, n_wrong: int, n_options: int) -> float:
-    """Return (c) log2 of C(N, wrong) (k - 1)^wrong: the bits to correct the wrong answers.
-
-    At most N H(accuracy) + wrong log2(k - 1), which it approaches as N grows.
-    """
-    _check(n, n_wrong, n_options)
-    # By logarithms: the binomial of thousands of questions has no float.
-    places = math.lgamma(n + 1) - math.lgamma(n_wrong + 1) - math.lgamma(n - n_wrong + 1)
-    return places / math.log(2) + n_wrong * math.log2(n_options - 1)
-
-
 def need_rate_distortion(n: int, accuracy: float, n_options: int) -> float:
-    """(d) N (log2 k - H(D) - D log2(k - 1)), D = 1 - accuracy: the least that gives a guesser this accuracy.
+    """(c) N (log2 k - H(D) - D log2(k - 1)), D = 1 - accuracy: the least that gives a guesser this accuracy.
 
     The rate-distortion function of a uniform source under Hamming distortion (T. Cover and J. Thomas, Elements of
     Information Theory, 2006, chapter 10); 0 from chance downwards.

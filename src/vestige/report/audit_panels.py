@@ -153,8 +153,7 @@ def heat_rules() -> str:
 NEEDS: Mapping[str, str] = {
     "code_length": "(a) code length of the answers",
     "wrong_answers": "(b) wrong answers",
-    "corrections": "(c) corrections",
-    "rate_distortion": "(d) rate-distortion",
+    "rate_distortion": "(c) rate-distortion",
     "gain": "the gain seen",
 }
 """The ways to count an attack's need, in display order."""
