@@ -546,19 +546,6 @@ def test_folders_that_say_the_role_by_themselves_are_recognised(write):
     assert roles_in(folder) == {("target", "full"), ("retrained", "retrain"), ("unlearned", "ga_lr1e-4")}
 
 
-def test_several_logs_of_one_model_are_read_together(write):
-    questions = [f"Who is {n}?" for n in range(N)]
-    target = write("t.json", by_probability([0.9] * N, questions))
-    first = write("a.json", by_probability([0.5] * 10, questions[:10]))
-    second = write("b.json", by_probability([0.4] * N, questions))
-    logs = [GivenLog("target", "full", target), *(GivenLog("unlearned", "u", file) for file in (first, second))]
-    together = read_logs(logs, forget="it", forgiving=True)
-    found = {(column.entry.name, column.part.split): column.part.scores for column in together.columns}
-    # The log that asked most of the target's questions counts.
-    assert found["u", "forget"].tolist() == [0.4] * N
-    assert any("a.json are not counted for 10" in note for note in together.notes)
-
-
 @pytest.mark.parametrize(
     ("first", "second", "levels"),
     [
@@ -576,7 +563,9 @@ def test_of_two_logs_of_a_model_each_question_counts_once(write, first, second, 
         files.append(write(name, by_probability([level] * len(places), [questions[n] for n in places])))
     target = write("t.json", by_probability([0.9] * N, questions))
     logs = [GivenLog("target", "full", target), *(GivenLog("unlearned", "u", file) for file in files)]
-    columns = {column.entry.name: column for column in read_logs(logs, forget="it", forgiving=True).columns}
+    together = read_logs(logs, forget="it", forgiving=True)
+    assert any("are not counted for" in note for note in together.notes) == bool({*first} & {*second})
+    columns = {column.entry.name: column for column in together.columns}
     subject = columns["u"]
     own = dict(zip(subject.items, subject.part.scores.tolist(), strict=True))
     assert [own.get(item) for item in columns["full"].items] == levels

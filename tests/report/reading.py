@@ -3,6 +3,7 @@
 import csv
 import re
 from html.parser import HTMLParser
+from importlib.resources import files
 from pathlib import Path
 
 LOADING = {"img", "iframe", "object", "embed", "form", "base", "video", "audio"}
@@ -62,3 +63,9 @@ def bytes_of(run: Path) -> dict[str, bytes]:
     """Every file that a report wrote."""
     made = [run / "report.html", *(run / "tables").iterdir()]
     return {str(p.relative_to(run)): p.read_bytes() for p in sorted(made)}
+
+
+def colours_of(scheme):
+    """The colours of the page by name, as its style sheet has them."""
+    light, _, dark = (files("vestige.report") / "page" / "colours.css").read_text(encoding="utf-8").partition("@media")
+    return dict(re.findall(r"--([\w-]+): (#\w+);", light if scheme == "light" else dark))

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from urllib.parse import unquote
 
 import pytest
-from reading import Elements, inert, words
+from reading import Elements, colours_of, inert, words
 from synthetic_audit import (
     CONTROL,
     FACTS,
@@ -40,7 +40,7 @@ from vestige.artifacts.layout import EvalFolder, RunFolder
 from vestige.artifacts.records import write_collected
 from vestige.artifacts.verdicts import WORDS, stored_said
 from vestige.core.estimates import Estimate
-from vestige.report.audit_panels import HOTTEST, colours_of, heat
+from vestige.report.audit_panels import HOTTEST, heat
 from vestige.report.contents import plain_outcome, read_contents
 from vestige.report.evidence import AskedItem
 from vestige.report.first_screen import audit_block, steps_of

@@ -8,13 +8,12 @@ import sys
 from dataclasses import replace
 
 import pytest
-from reading import Elements, bytes_of, inert, words
+from reading import Elements, bytes_of, colours_of, inert, words
 from synthetic_audit import outcome, write_audit
 from synthetic_run import HOSTILE, LONG, SCRIPT, items, spec, write_run, write_subject
 
 from vestige.artifacts.layout import RunFolder
 from vestige.report import build_report
-from vestige.report.audit_panels import colours_of
 from vestige.report.contents import read_contents
 from vestige.report.page import embedded, payload, render
 

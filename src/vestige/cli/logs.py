@@ -280,13 +280,11 @@ def judge_taken(
 @contextmanager
 def _uncollected() -> Iterator[None]:
     """Do not look for cycles of objects meanwhile: logs have none, and looking takes a tenth of the time."""
-    was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        if was_enabled:
-            gc.enable()
+        gc.enable()
 
 
 def _unused(left_out: Sequence[tuple[Path, str]]) -> list[str]:

@@ -221,8 +221,6 @@ class Draws:
         return self._around_value(1 - BOUND)
 
     def _around_value(self, tail: float) -> tuple[float, float]:
-        if self._is_exact:
-            return self.value, self.value
         if np.isinf(self.low).any():
             return -math.inf, math.inf
         low, high = self.tails if tail == _TAIL else self._quantiles(tail)

@@ -5,12 +5,10 @@ Nothing is computed here: the outcome's content is selected, ordered and put int
 
 import json
 import math
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from importlib.resources import files
 from itertools import chain, product
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 from vestige.artifacts.audits import (
@@ -41,13 +39,6 @@ from vestige.report.words import (
 
 HOTTEST = 0.64
 """How much of `hot` or `cold` the fullest cell of a heat map has. The rest is paper, so that ink can be read on it."""
-
-
-def colours_of(scheme: Literal["light", "dark"]) -> dict[str, str]:
-    """The colours of the page by name, as its style sheet has them."""
-    # The dark ones stand in the one @media block of the style sheet, which nothing follows.
-    light, _, dark = (files("vestige.report") / "page" / "colours.css").read_text(encoding="utf-8").partition("@media")
-    return dict(re.findall(r"--([\w-]+): (#\w+);", light if scheme == "light" else dark))
 
 
 @dataclass(frozen=True)
