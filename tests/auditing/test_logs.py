@@ -370,7 +370,7 @@ def test_logs_by_role_a_list_and_a_table_give_the_same_verdict(tmp_path, logs):
         (["--logs", "example", "--relearn", '["retain"]'], "relearn is not a margin"),
         (["--logs", "{empty}"], "it has no file that may be a log"),
         (["--logs", "{log}"], "this log needs a role"),
-        (["--logs", "{unlearned}"], "both from OpenUnlearning's `python setup_data.py`"),
+        (["--logs", "{unlearned}"], "no target of theirs"),
     ],
 )
 def test_what_logs_cannot_be_is_refused(tmp_path, words, said):
