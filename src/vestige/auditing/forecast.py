@@ -126,8 +126,8 @@ def forecast_audit(request: AuditRequest) -> AuditForecast:
             models = least = n
         elif retrained:
             models = len(attacked_models(plan, request.target.name, retrained, unlearned, control))
-        steps, passes = kind.training_steps(plan), kind.passes(plan)
-        rows.append(TaskCost(plan.name, plan.n_shown, steps, questions, passes, models, least))
+        steps = kind.training_steps(plan)
+        rows.append(TaskCost(plan.name, plan.n_shown, steps, questions, kind.passes(plan), models, least))
     n_published = 0
     if request.published is not None:
         from vestige.steps.evaluate import published_requests

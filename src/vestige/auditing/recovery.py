@@ -22,6 +22,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -542,9 +543,7 @@ def read_ability(ground: Ground, recovery: Recovery, expressed: Expressed | None
         if result.subject == control and result.attack.name in withheld and silent and gain.room >= HALF * gain.gap:
             withheld[result.attack.name].append(_withheld(result))
     lines = tuple(_line(name, entries) for name, entries in withheld.items())
-    able: set[tuple[str, str]] = set()
-    for entries in withheld.values():
-        able.update((line.attack, line.format) for *_, line in entries if line.able)
+    able = frozenset((line.attack, line.format) for *_, line in chain(*withheld.values()) if line.able)
     # An attack that shows the answers brings them whether anything was held back or not.
     ceilings = {attack.name for attack in attacks if attack.shows_answers}
     weak = [line for line in lines if not line.able and line.attack not in ceilings]
@@ -554,7 +553,7 @@ def read_ability(ground: Ground, recovery: Recovery, expressed: Expressed | None
     none = "" if able else _why_none(shown(control), leaks, weak)
     if not attacks:
         none = f"no attack was made on the positive control {shown(control)}"
-    return AttackAbility(lines, frozenset(able), none, powerless)
+    return AttackAbility(lines, able, none, powerless)
 
 
 def _why_none(control: str, leaks: Mapping[str, float], weak: Sequence[AbleLine]) -> str:
@@ -577,8 +576,8 @@ def _withheld(result: AttackResult) -> _Withheld:
     gain, share = result.gain, result.gain.brought()
     # With the ends that what is left before the attack has.
     low, high = (max(end, 0.0) for end in gain.before.ends)
-    ends = gain.gap - high, gain.gap - low
-    suppressed = Estimate("suppressed", gain.unit, gain.room, *ends, gain.before.n, gain.before.method)
+    before, gap = gain.before, gain.gap
+    suppressed = Estimate("suppressed", gain.unit, gain.room, gap - high, gap - low, before.n, before.method)
     brought = share.estimate("brought_back", "share")
     able = not result.why_not and share.value >= HALF and share.ends[0] > 0
     little = f"of what the positive control held back it brought back {brought.said()} in {result.format}"

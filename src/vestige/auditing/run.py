@@ -936,7 +936,7 @@ def _without_exposure(plan: AuditPlan) -> AuditPlan:
         plan,
         settings={**plan.settings, "evals": tuple(name for name in evals if name != "exposure")},
         evaluations=tuple(place for place in plan.evaluations if place.eval != "exposure"),
-        untested=tuple(dict.fromkeys((note, *plan.untested))),
+        untested=(note, *plan.untested),
     )
 
 

@@ -64,7 +64,7 @@ def need_wrong_answers(n_wrong: int, n_options: int) -> float:
 
     Return 2 bits for four options: the paper's (2506.00688) count, as far as it is documented.
     """
-    _check(n_wrong, n_wrong, n_options)
+    _check(n_wrong, n_options)
     return n_wrong * math.log2(n_options)
 
 
@@ -74,14 +74,13 @@ def need_rate_distortion(n: int, accuracy: float, n_options: int) -> float:
     The rate-distortion function of a uniform source under Hamming distortion (T. Cover and J. Thomas, Elements of
     Information Theory, 2006, chapter 10); 0 from chance downwards.
     """
-    _check(n, 0, n_options)
-    if not 0 <= accuracy <= 1:
-        raise ValueError(f"an accuracy lies in [0, 1], got {accuracy}")
+    _check(n, n_options)
+    distortion = 1 - accuracy
+    entropy = binary_entropy(distortion)
     # Below chance the formula rises again, though a guesser needs no bits for it.
     if accuracy <= 1 / n_options:
         return 0.0
-    distortion = 1 - accuracy
-    return n * (math.log2(n_options) - binary_entropy(distortion) - distortion * math.log2(n_options - 1))
+    return n * (math.log2(n_options) - entropy - distortion * math.log2(n_options - 1))
 
 
 def need_of_gain(before: Float[np.ndarray, " N"], after: Float[np.ndarray, " N"]) -> float:
@@ -106,8 +105,8 @@ def prompt_data_entropy_ratio(capacity_bits: float, need_bits: float) -> float:
     return capacity_bits / need_bits
 
 
-def _check(n: int, n_wrong: int, n_options: int) -> None:
-    if not 0 <= n_wrong <= n:
-        raise ValueError(f"{n_wrong} wrong of {n}")
+def _check(n: int, n_options: int) -> None:
+    if n < 0:
+        raise ValueError(f"{n} questions")
     if n_options < 2:
         raise ValueError(f"a question has at least two options, got {n_options}")
