@@ -11,7 +11,7 @@ import vestige
 from vestige.core.errors import InputError, PartialFailure
 from vestige.experiments import EXPERIMENTS, find_experiment
 from vestige.experiments.cost import costs
-from vestige.experiments.lab import Lab
+from vestige.experiments.lab import Lab, with_objects
 from vestige.experiments.mt_bench import mt_bench
 from vestige.experiments.rates import Candidate, _choose
 from vestige.experiments.tables import tables
@@ -133,6 +133,13 @@ def test_question_1_compares_contracts_by_attribute_and_what_is_retained_by_ques
     table = tables(scores, report)["AB less AC"].set_index("split")
     assert dict(table["difference"]) == {"forget": 0.5, "retain": 0.0}
     assert dict(table["items"]) == {"forget": 2, "retain": 4}
+
+
+def test_an_attack_keeps_its_target_beside_the_attacked_model():
+    given = {"kind": "prefix", "n": 7, "subject": "runs/npo", "target": "runs/target"}
+    arguments = with_objects("attack", given)
+    assert (arguments["model"], arguments["target"], arguments["attack"].items) == ("runs/npo", "runs/target", 7)
+    assert with_objects("unlearn", {"target": "runs/target"})["model"] == "runs/target"
 
 
 class Halves:

@@ -8,7 +8,7 @@ import zipfile
 import pytest
 
 from vestige.core.errors import InputError
-from vestige.logs import read_log, reader_of
+from vestige.logs import log_files, read_log, reader_of
 from vestige.logs.log import read_prompt
 
 
@@ -110,7 +110,7 @@ def test_muse_history_and_privleak(write):
     file = write("knowmem/out/bbc/ga/step=102/forget/history.json", [row])
     (part,) = read_log(file).parts
     assert (part.split, part.name, scores(part), part.questions) == ("forget", "knowledge, rougeL", (0.5,), ("C?",))
-    texts = {"forget": [3.0, 4.0], "holdout": [7.0]}
+    texts = {"forget": [3.0, 4.0], "holdout": [7.0], "retain2": [5.0]}
     for split, surprises in texts.items():
         write(
             f"privleak/out/bbc/ga/{split}.json",
@@ -121,6 +121,9 @@ def test_muse_history_and_privleak(write):
         ("forget", "min_k"): (-3.0, -4.0),
         ("holdout", "min_k"): (-7.0,),
     }
+    # The texts of the retain set beside them are no second log of the forget set.
+    read = [path.name for path in log_files(file.parents[6] / "privleak") if reader_of(path)]
+    assert read == ["forget.json"]
     (part,) = read_log(write("elsewhere/any.json", [row])).parts
     assert (part.split, part.name) == ("forget", "rougeL")
 

@@ -358,22 +358,23 @@ def call(step: Step) -> Any:
     )
     if not beside_model:
         arguments["output_dir"] = step.folder
-    return function(**_with_objects(name, arguments))
+    return function(**with_objects(name, arguments))
 
 
 _PROBED = {"answers": "Answers", "latent": "Latent", "policy": "Policy", "filter": "Filter"}
 """The public names of the settings objects of a probe."""
 
 
-def _with_objects(name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+def with_objects(name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments of a public function, with settings that a step has by name as settings objects."""
     import vestige
     from vestige.attacks.planning import find_attack
 
     plain = dict(arguments)
-    for old in ("target", "subject"):
-        if old in plain and name in ("unlearn", "find_rate", "attack") and "model" not in plain:
-            plain["model"] = plain.pop(old)
+    # The target of an attack is another model than the attacked one.
+    old = {"unlearn": "target", "find_rate": "target", "attack": "subject"}.get(name, "")
+    if old in plain and "model" not in plain:
+        plain["model"] = plain.pop(old)
     if name in ("finetune", "unlearn", "find_rate"):
         given = {key: plain.pop(key) for key in list(plain) if key in vestige.Training.model_fields}
         plain["training"] = vestige.Training.build(given)

@@ -18,7 +18,8 @@ _ROW = ("prompt", "gt", "response", "rougeL")
 def holds(start: Beginning) -> bool:
     """Return whether the rows are MUSE's replies or its texts.
 
-    A file of holdout texts is read together with the forget set's.
+    Of the files of texts in one folder the forget set's is a log. It is read together with the holdout texts. MUSE
+    writes the texts of the retain set (retain2.json) beside them.
     """
     if not isinstance(start.value, list):
         return False
@@ -29,7 +30,7 @@ def holds(start: Beginning) -> bool:
 
 
 def _beside_forget(path: Path) -> bool:
-    return path.name == "holdout.json" and path.with_name("forget.json").is_file()
+    return path.name != "forget.json" and path.with_name("forget.json").is_file()
 
 
 def read(path: Path, how: How) -> Log:
