@@ -293,7 +293,7 @@ class _Reading:
             if first.model == parsed.model or _degenerate(parsed.log):
                 kept.append(parsed)
                 continue
-            note = f"a file of {parsed.who} is byte for byte one of {first.who}, so it is not counted twice"
+            note = f"a file of {parsed.who} is byte for byte a file of {first.who}, so it is not counted twice"
             remaining = [one for one in read if one.model == parsed.model and one.digest != parsed.digest]
             if remaining:
                 at = next((n for n, one in enumerate(kept) if one.model == parsed.model), None)
