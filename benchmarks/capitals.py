@@ -175,8 +175,7 @@ def beyond_unknown(gained: pd.DataFrame) -> pd.DataFrame:
     """
     rows = []
     for (attack, model, metric), group in gained.groupby(["attack", "model", "metric"], sort=False):
-        same = gained["attack"].eq(f"{attack}{UNKNOWN}") & gained["model"].eq(model) & gained["metric"].eq(metric)
-        never = gained[same]
+        never = gained.query("attack == @attack + @UNKNOWN and model == @model and metric == @metric")
         if never.empty:
             continue
         known, unknown = group["gain"].to_numpy(), never["gain"].to_numpy()

@@ -407,7 +407,8 @@ def probe_table(lab: Lab) -> "DataFrame":
     for probe in lab.probes:
         frames.append(pandas.DataFrame(call(probe.step).rows).assign(**probe.columns))
     table = pandas.concat(frames, ignore_index=True)
-    return table[["method", "arm", "source", "metric", "value", "low", "high", "n"]]
+    # A probe without any tested prompt has no rows.
+    return table.reindex(columns=["method", "arm", "source", "metric", "value", "low", "high", "n"])
 
 
 def conversation_table(lab: Lab) -> "DataFrame":
