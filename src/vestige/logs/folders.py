@@ -169,13 +169,15 @@ def recognise(
         placed = [log for log in placed if log.role != "target"]
     groups = tuple(_groups(placed, left_out, without_target=without_target))
     explained = {log.path for group in groups for log in group.logs} | {path for path, _ in left_out}
-    further = [(log.path, _unused(log)) for log in placed if log.path not in explained]
+    further = [(log.path, _unused(log, placed)) for log in placed if log.path not in explained]
     if forget:
         groups = _selected(groups, forget)
     return Recognised(groups, (*left_out, *further))
 
 
-def _unused(log: _PlacedLog) -> str:
+def _unused(log: _PlacedLog, placed: Sequence[_PlacedLog]) -> str:
+    if log.role == "retrained" and any(o.role == "unlearned" and o.family == log.family for o in placed):
+        return "it saw a part of the forget set, so it is no control of the unlearned models here"
     role = {"target": "target", "retrained": "control"}.get(log.role, log.role)
     return f"no unlearned model of its base and data is here; it is a {role}, and can be given beside yours"
 
