@@ -176,14 +176,14 @@ def _of_folders(folders: Sequence[Path], recognised: "Recognised", stated: "Stat
     unlearned = [path for path, why in recognised.left_out if why.startswith(NO_TARGET)]
     if unlearned:
         raise InputError(
-            f"{names} holds {len(unlearned)} logs of unlearned models and no target of theirs. Give --logs for the "
+            f"{names} holds {_counted(unlearned)} of unlearned models and no target of theirs. Give --logs for the "
             "folder with it, or take it from the bank: --target bank:tofu/llama-3.2-1b/forget10 (`vestige list "
             "controls` names them)."
         )
     controls = [path for path, why in recognised.left_out if "it is a control" in why]
     if controls and not any("it is a target" in why for _, why in recognised.left_out):
         raise InputError(
-            f"{names} holds {len(controls)} logs of models that never saw the forget set, and none that unlearned it. "
+            f"{names} holds {_counted(controls)} of models that never saw the forget set, and none that unlearned it. "
             f"Give this folder together with yours: --logs {shlex.quote(names)} --logs YOUR_FOLDER."
         )
     why = f": {_in_words(recognised.left_out)}" if recognised.left_out else ", and it has no file that may be a log"
@@ -331,12 +331,15 @@ def _without_repeats(names: Sequence[str]) -> str:
     )
 
 
+def _counted(logs: Sequence[object]) -> str:
+    return "1 log" if len(logs) == 1 else f"{len(logs)} logs"
+
+
 def _in_words(left_out: Sequence[tuple[Path, str]]) -> str:
     reasons = dict.fromkeys(why for _, why in left_out)
     paths = {why: [str(path) for path, places in left_out if places == why] for why in reasons}
     return "; ".join(
-        f"{len(places)} log{'s' if len(places) > 1 else ''}, since {why} ({one_line(places[0], width=200)}"
-        f"{', ...' if len(places) > 1 else ''})"
+        f"{_counted(places)}, since {why} ({one_line(places[0], width=200)}{', ...' if len(places) > 1 else ''})"
         for why, places in paths.items()
     )
 
