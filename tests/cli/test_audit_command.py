@@ -194,11 +194,12 @@ def test_a_dry_run_makes_nothing(made, monkeypatch):
     assert not (made / "nothing").exists()
 
 
-def test_a_plan_is_printed_without_models_and_writes_nothing(made, tmp_path, monkeypatch):
+def test_a_plan_is_printed_without_models_and_writes_nothing(made, tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
     asked = ["audit", "--plan", "--data", str(made / "all.jsonl"), "--forget", str(made / "forget.jsonl"), *SET]
     ended = vestige(*asked, "--retrained", "one", "--retrained", "two", code=None)
     assert ended.exit_code == 0, ended.output
+    assert "matrix products: " in capfd.readouterr().err + ended.stderr
     said = " ".join(ended.output.split())
     assert "4 facts in 1 wording each, 2 controls, 2 forms of question, 1 attacks" in said
     assert "to exceed 5 % (2 bits an answer), and passes where all are shown to be below 20 % (6 bits)" in said

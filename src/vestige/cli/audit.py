@@ -170,15 +170,24 @@ def audit_command(
         from vestige.auditing.request import numbered
 
         shown = numbered(request.models)
+        _say_rates()
         return print_audit_forecast(forecast(request), request.splits.forget, shown, as_json=as_json)
     from vestige.auditing.forecast import foresee_audit
 
+    _say_rates()
     print_plan(foresee_audit(request), request.splits.forget, as_json=as_json)
     if seal:
         sealed = write_seal(run, request)
         say(
             f"sealed in {run}: {sealed.digest}; give this digest now to whoever is to trust it, then run the same audit"
         )
+
+
+def _say_rates() -> None:
+    """Say how fast this machine multiplies, and what another number format could save."""
+    from vestige.cli.doctor import matrix_rates, said_of_rates
+
+    say(said_of_rates(matrix_rates()))
 
 
 _QUESTIONS = ("data", "retain", "holdout", "published")
