@@ -41,8 +41,7 @@ def levels(*names: str, ends: float = 0.0) -> dict:
 
 
 def test_a_default_audit_of_400_facts_asks_at_most_115000_questions_and_30000_where_all_fail(monkeypatch):
-    monkeypatch.setattr(forecast, "check_request", lambda request: None)
-    monkeypatch.setattr(auditing, "beyond_context", lambda *_: "")
+    monkeypatch.setattr(forecast, "check_request", lambda request, whole: None)
     roles = ["target", *["retrained"] * 4, *["unlearned"] * 2, "suppressed"]
     models = tuple(AuditedModel(f"{role} {n}", role, f"/{n}") for n, role in enumerate(roles))
     splits = NamedSplits("forget10", {"forget": items("author", 400), "retain": items("book", 400)}, {})

@@ -15,6 +15,7 @@ import audited
 from vestige.artifacts.audits import REQUIRED, read_outcome, write_outcome
 from vestige.artifacts.layout import RunFolder
 from vestige.auditing import run as study
+from vestige.auditing.settings import AuditSettings
 from vestige.core.errors import InputError, PartialFailure
 from vestige.core.files import read_json, read_jsonl
 from vestige.models import load as models
@@ -298,13 +299,13 @@ def test_only_the_attacks_that_are_named_are_made_and_one_that_is_off_by_default
 
 
 def test_facts_that_a_model_does_not_read_are_left_out_before_any_model_is_loaded(made, monkeypatch):
-    own = ["--set", "evals=['qa']", "--set", "in_context=[2,12]", "--attacks", "in-context", "--dry-run", "--json"]
     monkeypatch.setattr(models, "load", lambda _: pytest.fail("a model was loaded"))
     monkeypatch.setattr(models, "context_tokens", lambda _: 100)
-    ended = vestige(*words(made)[: -len(SET)], *own, code=None)
-    found = json.loads(ended.stdout)
-    assert [row["task"] for row in found["each"]] == ["evaluate by qa", "in_context n=2"]
-    (said,) = (s for s in found["untested"] if s.startswith("In_context n=12"))
+    run = RunFolder(made / "run")
+    settings = AuditSettings(evals=("qa",), in_context=(2, 12), relearn=(), quantize=(), ablate=())
+    planned = study.plan_audit(replace(audited.request(run), settings=settings))
+    assert [attack.plan.name for attack in planned.attacks] == ["in_context n=2"]
+    (said,) = (s for s in planned.untested if s.startswith("In_context n=12"))
     assert re.search(r"was not tried: with its facts the question .* takes \d+ tokens .* the model reads 100", said)
 
 

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -188,7 +189,8 @@ def test_an_interrupted_demo_resumes_with_the_same_command(tmp_path):
     assert "other settings (epochs)" in changed.stderr
 
 
-def test_logs_are_judged_compared_and_exported_without_the_packages_of_models(tmp_path):
+@pytest.mark.slow
+def test_logs_plans_and_data_errors_do_without_the_packages_of_models(tmp_path):
     """Every package of the extra `models` is hidden, as in `pip install vestige` alone."""
     script = """
 import sys
@@ -205,12 +207,24 @@ run()
 
     def hidden(*words):
         command = [sys.executable, str(tmp_path / "hidden.py"), *words]
-        return subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=120)
+        home = {**os.environ, "VESTIGE_HOME": str(tmp_path / "home")}
+        return subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=120, env=home)
 
     assert hidden("audit", "--logs", "example", "--output-dir", "o").returncode == 3
     assert hidden("export", "o", "--to", "junit").returncode == 0
     assert hidden("evidence", "o", "bundle").returncode == 0
     (tmp_path / "d.csv").write_text("question,answer\nWho?,Me.\n")
+    (tmp_path / "r.csv").write_text("question,answer\nWhere?,There.\n")
+    (tmp_path / "m").mkdir()
+    words = ("audit", "--data", "d.csv", "--forget", "d.csv", "--retain", "r.csv")
+    plan = hidden(*words, "--plan")
+    assert "not measured yet. Run `vestige doctor`" in plan.stderr
+    assert "a perfect" in plan.stdout
+    words = (*words, "--target", "m", "--unlearned", "m2", "--output-dir", "p", "--dry-run")
+    assert "no model at 'm2'" in hidden(*words).stderr
+    (tmp_path / "m2").mkdir()
+    assert "2 models" in hidden(*words).stdout
+    assert "none.csv: no such file" in hidden("finetune", "m", "--data", "none.csv", "--output-dir", "t").stderr
     refused = hidden("finetune", "m", "--data", "d.csv", "--output-dir", "t")
     assert refused.returncode == 2
     assert "pip install 'vestige[models]'" in refused.stderr

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 import vestige
 from vestige.cli import app as whole
-from vestige.cli.command import Part, arguments_of, built_table, command, settings_table
+from vestige.cli.command import Part, arguments_of, command
 from vestige.core.errors import InputError
 
 TRAINING = Part("vestige.training.settings:UnlearningSettings", "Training", first=("learning_rate",))
@@ -132,25 +132,11 @@ def test_an_option_without_a_default_has_to_be_typed_and_a_mistyped_one_gets_a_h
     assert "--width" in called("box", "--widht", 1)
 
 
-def test_the_kept_table_of_settings_is_what_the_classes_say(tmp_path, monkeypatch):
-    monkeypatch.setenv("VESTIGE_HOME", str(tmp_path))
-    settings_table.cache_clear()
-    first = settings_table()
-    (kept,) = (tmp_path / "settings").iterdir()
-    settings_table.cache_clear()
-    assert (settings_table(), True) == (first, True) == built_table()
-    assert first["vestige.training.settings:UnlearningSettings"]["batch_size"][:2] == ["INTEGER", 4]
-    # A damaged file is no table.
-    kept.write_text("{")
-    settings_table.cache_clear()
-    assert settings_table() == first
-
-
 def test_a_list_of_commands_builds_no_options(monkeypatch):
-    def refuse():
+    def refuse(home):
         raise AssertionError("the table of settings was read")
 
-    monkeypatch.setattr("vestige.cli.command.settings_table", refuse)
+    monkeypatch.setattr("vestige.cli.command.settings_rows", refuse)
     assert "finetune" in CliRunner().invoke(whole.app, ["--help"]).output
 
 

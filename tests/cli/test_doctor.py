@@ -5,7 +5,7 @@ from typer.testing import CliRunner
 
 from vestige.cli import doctor
 from vestige.cli.app import app
-from vestige.cli.doctor import matrix_rates, said_of_rates
+from vestige.cli.doctor import matrix_rates, said_of_rates, stored_rates
 
 
 def told(*words):
@@ -31,7 +31,7 @@ def test_what_stops_a_run_is_a_fault_and_the_exit_code_says_so(tmp_path, monkeyp
     def refused(*_):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("vestige.core.files.write_text", refused)
+    monkeypatch.setattr(doctor, "write_text", refused)
     monkeypatch.setattr(doctor, "requires", lambda _: ["torch>=99", "nothing-like-this", "wandb; extra == 'wandb'"])
     code, rows = told(tmp_path)
     assert code == 2
@@ -47,6 +47,14 @@ def test_a_faster_number_format_is_said_with_the_time_that_it_saves():
     )
     assert "saves no time here" in said_of_rates({"float32": 100.0, "bfloat16": 90.0})
     assert min(matrix_rates().values()) > 0
+
+
+def test_measured_rates_are_stored_for_this_version_of_torch(tmp_path, monkeypatch):
+    monkeypatch.setenv("VESTIGE_HOME", str(tmp_path))
+    assert said_of_rates(stored_rates()) == "matrix products: not measured yet. Run `vestige doctor`"
+    assert matrix_rates() == stored_rates()
+    monkeypatch.setattr(doctor, "version", lambda package: "0.0")
+    assert stored_rates() is None
 
 
 @pytest.mark.parametrize(("listed", "state"), [("GPU 0: some card", "fault"), ("", "note")])

@@ -8,10 +8,9 @@ from tests.near import near
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from vestige.core.errors import InputError
-from vestige.evals import memory
-from vestige.evals.memory import gradient_norm, moments, score_texts
 from vestige.models import scoring
 from vestige.models.prompts import Prompter
+from vestige.models.scoring import gradient_norm, moments, score_texts
 from vestige.models.tiny import tiny_tokenizer
 
 pytestmark = pytest.mark.portable
@@ -62,7 +61,7 @@ def test_a_text_scores_the_same_alone_and_in_any_company(monkeypatch, tiny, item
     assert near(score_texts(tiny.model, texts, token_budget=most), together)
     # A large vocabulary is read in smaller parts.
     monkeypatch.setattr(scoring, "_LOGITS", 2048 * 48)
-    monkeypatch.setattr(memory, "_LOGITS_AT_ONCE", 2048 * 3)
+    monkeypatch.setattr(scoring, "_LOGITS_AT_ONCE", 2048 * 3)
     assert near(score_texts(tiny.model, texts), together)
 
 

@@ -14,7 +14,8 @@ from transformers import CONFIG_MAPPING, AutoModelForCausalLM, PreTrainedTokeniz
 
 from vestige.core.errors import InputError
 from vestige.models.folders import weights_digest
-from vestige.models.load import ModelSettings, context_tokens, find, load, look_for, outline, places_of
+from vestige.models.load import ModelSettings, context_tokens, load, look_for, outline, places_of
+from vestige.models.places import find
 from vestige.models.tiny import tiny_model
 
 

@@ -27,7 +27,6 @@ from vestige.core.text import has_thought, one_line
 
 if TYPE_CHECKING:
     from vestige.artifacts.audits import SealedPlan
-    from vestige.auditing.forecast import AuditForecast
     from vestige.auditing.request import AuditRequest
     from vestige.auditing.settings import AuditSettings
 
@@ -465,12 +464,3 @@ def rejudge(run: PathLikeStr, *, margins: "vestige.Margins | None" = None) -> Au
 
     judge_again(Path(run), given_margins(margins))
     return read_audit(run)
-
-
-def forecast(request: "AuditRequest") -> "AuditForecast":
-    """The tasks of an audit with their cost. No model is loaded."""
-    from vestige.auditing.forecast import forecast_audit
-    from vestige.auditing.request import check_request
-
-    check_request(request)
-    return forecast_audit(request)

@@ -105,12 +105,12 @@ class AuditForecast:
 
 
 def forecast_audit(request: AuditRequest) -> AuditForecast:
-    """What `run_audit` would do. No model is loaded."""
+    """What `run_audit` would do, if every model can read its prompts. No model is read, so torch is not needed."""
     from vestige.attacks.planning import attack_of
 
-    check_request(request)
+    check_request(request, whole=False)
     request = within_reach(request)
-    planned = plan_audit(request)
+    planned = plan_audit(request, contexts=False)
     request = with_control(request, planned)
     n = len(request.models)
     rows = [TaskCost(f"evaluate by {q.eval}", 0, 0, q.n_items, models=n, least=n) for q in planned.questions]
@@ -221,7 +221,7 @@ class AuditPower:
 
 def foresee_audit(request: AuditRequest) -> AuditPower:
     """Predict the power of an audit of these data. Of models only the number of controls counts (5 without any)."""
-    planned, thresholds = plan_audit(request), request.settings.of_gap(_GAP_BITS)
+    planned, thresholds = plan_audit(request, contexts=False), request.settings.of_gap(_GAP_BITS)
     if thresholds.scope == "population":
         raise InputError("a plan is made for verdicts about these facts. Leave scope=population out")
     splits = request.splits.splits

@@ -25,6 +25,7 @@ from vestige.evals import EVALS, find_eval
 from vestige.evals.base import Evaluation, view_of
 from vestige.judges.spec import LeakJudgeSettings
 from vestige.models.address import address, is_address, shown_address
+from vestige.models.places import look_there
 
 if TYPE_CHECKING:
     from vestige.attacks.planning import Attack
@@ -146,8 +147,8 @@ def _base_name(model: str, role: Role) -> str:
     return spec.method or spec.name
 
 
-def check_request(request: AuditRequest) -> None:
-    """Reject a request that cannot lead to a verdict."""
+def check_request(request: AuditRequest, *, whole: bool = True) -> None:
+    """Reject a request that cannot lead to a verdict. Unless `whole`, the models' files are not read."""
     if len(request.names("target")) != 1:
         raise InputError(f"an audit has one target, not {len(request.names('target'))}. Name one")
     if len(request.names("suppressed")) > 1:
@@ -180,8 +181,6 @@ def check_request(request: AuditRequest) -> None:
         raise InputError("there is no retain set for the measure of lost knowledge. Name it with --data or --retain")
     if not request.settings.evals:
         raise InputError("evals is empty. Name at least one, such as qa")
-    from vestige.models.load import look_for
-
     # Before an hour is spent on the others: is every model there, whole, and with weights that are read?
     for model in request.models:
         folder = own_folder(model.model)
@@ -190,6 +189,11 @@ def check_request(request: AuditRequest) -> None:
                 f"{one_line(str(folder.path), width=200)} holds no finished model. Run the command that was making it "
                 "again"
             )
+        if not whole:
+            look_there(model.model)
+            continue
+        from vestige.models.load import look_for
+
         look_for(model_settings(request, model))
     forget_ids = [i.id for i in splits["forget"]]
     for model in request.models:
@@ -432,11 +436,12 @@ def within_reach(request: AuditRequest) -> AuditRequest:
     """
     from vestige.attacks import ATTACKS
     from vestige.attacks.planning import find_attack
+
+    if not any(is_address(model.model) for model in request.models):
+        return request
     from vestige.models.load import load
 
     served = {m.name: load(model_settings(request, m)) for m in request.models if is_address(m.model)}
-    if not served:
-        return request
     settings = request.settings
     changes: dict[str, Any] = {n: () for n in ATTACKS if getattr(settings, n, ()) and find_attack(n).weights}
     gone = [find_attack(name).weights for name in changes]

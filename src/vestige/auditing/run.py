@@ -668,16 +668,19 @@ def _said_of_skipped(skipped: Mapping[str, Sequence[str]], attacks: Sequence[Pla
     return tuple(sentences)
 
 
-def plan_audit(request: AuditRequest) -> PlannedAudit:
-    """Choose the questions and the attacks. No model is loaded."""
+def plan_audit(request: AuditRequest, *, contexts: bool = True) -> PlannedAudit:
+    """Choose the questions and the attacks. No model is loaded.
+
+    With `contexts`, an attack whose prompts are too long for a model is left out. This needs the models' tokenisers.
+    """
     from vestige.attacks.planning import plan_all
 
     questions, splits = questions_of(request), request.limited.splits
     attacks = plan_all(request.settings.model_dump(), splits, seed=request.seed)
-    reasons = {
-        a.plan.name: beyond_context(request, a, after_an_attack(questions.evaluations, a.plan.kind))
-        for a in attacks.attacks
-    }
+    reasons: dict[str, str] = {}
+    for attack in attacks.attacks if contexts else ():
+        asked = after_an_attack(questions.evaluations, attack.plan.kind)
+        reasons[attack.plan.name] = beyond_context(request, attack, asked)
     untested = (
         *request.untested,
         *not_asked_for(request.settings_before or request.settings),
@@ -686,7 +689,7 @@ def plan_audit(request: AuditRequest) -> PlannedAudit:
         *(f"{name} was not tried: {reason}" for name, reason in reasons.items() if reason),
     )
     # What one model cannot read is made on none, so that all have the same attacks.
-    tried = tuple(a for a in attacks.attacks if not reasons[a.plan.name])
+    tried = tuple(a for a in attacks.attacks if not reasons.get(a.plan.name))
     sentences = tuple(sentence(one_line(text, width=500)) for text in untested)
     return PlannedAudit(questions.evaluations, tried, sentences, facts_of(splits["forget"]))
 

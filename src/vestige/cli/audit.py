@@ -87,11 +87,12 @@ def audit_command(
         why: Print the reasons for each verdict, and the missing tests. With --output-dir alone, print the verdicts
             there without loading a model.
     """
-    from vestige.api.auditing import audit_request, forecast
+    from vestige.api.auditing import audit_request
     from vestige.api.auditing import seal as write_seal
     from vestige.api.inputs import reading
     from vestige.api.output import refuse_torchrun
     from vestige.artifacts.verdicts import read_baseline
+    from vestige.cli.doctor import matrix_rates, said_of_rates, stored_rates
 
     refuse_torchrun("audit")
     given = {name: value for name, value in call.arguments.items() if value}
@@ -153,8 +154,12 @@ def audit_command(
     _refuse_missing(arguments, only_planned=plan and not seal)
     if not (plan or dry_run):
         audit = call.run(data=arguments["data"], unlearned=arguments.get("unlearned") or [])
+        if stored_rates() is None:
+            matrix_rates()
         audit.report()
         return _print_and_end(audit, earlier, why=why, as_json=as_json)
+    from vestige.auditing.forecast import forecast_audit, foresee_audit
+
     names = ("forget", "suppressed", "retain", "holdout", "published", "attacks", "settings", "quick")
     request = audit_request(
         target=arguments.get("target") or "target",
@@ -170,24 +175,15 @@ def audit_command(
         from vestige.auditing.request import numbered
 
         shown = numbered(request.models)
-        _say_rates()
-        return print_audit_forecast(forecast(request), request.splits.forget, shown, as_json=as_json)
-    from vestige.auditing.forecast import foresee_audit
-
-    _say_rates()
+        say(said_of_rates(stored_rates()))
+        return print_audit_forecast(forecast_audit(request), request.splits.forget, shown, as_json=as_json)
+    say(said_of_rates(stored_rates()))
     print_plan(foresee_audit(request), request.splits.forget, as_json=as_json)
     if seal:
         sealed = write_seal(run, request)
         say(
             f"sealed in {run}: {sealed.digest}; give this digest now to whoever is to trust it, then run the same audit"
         )
-
-
-def _say_rates() -> None:
-    """Say how fast this machine multiplies, and what another number format could save."""
-    from vestige.cli.doctor import matrix_rates, said_of_rates
-
-    say(said_of_rates(matrix_rates()))
 
 
 _QUESTIONS = ("data", "retain", "holdout", "published")

@@ -2,18 +2,15 @@
 
 `@command(api.finetune)` reads the signature. An argument that is a settings object, such as `training`, becomes an
 option for each of its fields (`--learning-rate`), a key of `--set KEY=VALUE` and a key of the file `--config`. Those of
-a named part begin with its name: `--choices.options`. Some classes of settings are in modules that load torch, so their
-fields are read from a table in the cache, which is written when it is first needed.
+a named part begin with its name: `--choices.options`.
 """
 
-import contextlib
 import difflib
 import functools
 import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from hashlib import sha256
 from importlib import import_module
 from inspect import Parameter
 from keyword import iskeyword
@@ -25,9 +22,8 @@ import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 from typer.main import get_command
 
-import vestige
 from vestige.api.inputs import FROM_COMMAND
-from vestige.core.errors import InputError, missing_extra
+from vestige.core.errors import InputError
 from vestige.core.text import closest, one_line, value_in
 
 if TYPE_CHECKING:
@@ -69,62 +65,18 @@ class Part(NamedTuple):
 
     def rows(self) -> Mapping[str, Any]:
         """The settings by name: their type in words, default and text."""
-        # Classes of other packages are not in the table, so that they have keys for --set and no options.
-        rows: Mapping[str, Any] = settings_table().get(self.home, {})
-        return rows
+        # Classes of other packages have keys for --set and no options.
+        return settings_rows(self.home)
 
 
 @functools.cache
-def settings_table() -> Mapping[str, Mapping[str, Sequence[Any]]]:
-    """The type in words, default and text of each setting, by the class's home. Kept in the cache for this version."""
-    import json
-
-    from vestige.core.files import write_json
-    from vestige.models.cache import cache_folder
-
-    stamp = sha256()
-    for source in sorted(Path(vestige.__file__).parent.rglob("*.py")):
-        state = source.stat()
-        stamp.update(f"{source} {state.st_mtime_ns} {state.st_size}\n".encode())
-    path = cache_folder() / "settings" / f"{stamp.hexdigest()[:16]}.json"
-    try:
-        table: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        return table
-    except (OSError, ValueError):
-        table, whole = built_table()
-    # Without a cache it is built again.
-    if whole:
-        with contextlib.suppress(OSError):
-            write_json(path, table)
-    return table
-
-
-def built_table() -> tuple[dict[str, Any], bool]:
-    """The table of settings from the classes themselves, and whether it is whole; loads torch.
-
-    Without the extra `models` the settings of attacks and trainings are missing from it.
-    """
-    from vestige.attacks import ATTACKS
+def settings_rows(home: str) -> Mapping[str, Sequence[Any]]:
+    """The type in words, default and text of each setting of a class of Vestige. None for other packages' classes."""
     from vestige.core.settings import Settings, described
-    from vestige.evals import EVALS
 
-    homes = [":".join(home) for home in vestige.homes().values()]
-    homes += [*(kind.home for kind in ATTACKS.values()), *EVALS.values()]
-    homes += ["vestige.training.settings:UnlearningSettings", "vestige.experiments.demo:DemoSettings"]
-    table = {}
-    whole = True
-    for home in homes:
-        module, _, name = home.partition(":")
-        try:
-            kind = getattr(import_module(module), name)
-        except ModuleNotFoundError as error:
-            if missing_extra(error) is None:
-                raise
-            whole = False
-            continue
-        if isinstance(kind, type) and issubclass(kind, Settings):
-            table[home] = {key: list(row) for key, row in described(kind).items()}
-    return table, whole
+    module, _, name = home.partition(":")
+    kind = getattr(import_module(module), name) if module.startswith("vestige.") else None
+    return described(kind) if isinstance(kind, type) and issubclass(kind, Settings) else {}
 
 
 @dataclass(frozen=True)

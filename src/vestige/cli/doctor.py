@@ -1,5 +1,6 @@
 """`vestige doctor`: would a run work here? Packages, arithmetic, memory, cards, and the folder to be written."""
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -13,9 +14,13 @@ from typing import Literal
 
 import typer
 
+from vestige.artifacts.provenance import processor_name
 from vestige.cli.command import itself
 from vestige.core.errors import VestigeError
+from vestige.core.files import locked, read_json, write_json, write_text
+from vestige.core.ids import content_id
 from vestige.core.text import one_line
+from vestige.models.cache import cache_folder
 from vestige.report.text import print_json
 
 GIB = 2**30
@@ -36,7 +41,8 @@ class Finding:
 def doctor_command(folder: Path | None = None, as_json: bool = False) -> None:
     """Check this machine: packages, arithmetic, memory, cards, and the folder that runs would be written to.
 
-    Nothing is sent anywhere and nothing is left behind. Exit code 0: nothing stops a run. 2: something does.
+    Nothing is sent anywhere. The rates of matrix products are stored for `vestige audit --plan`. Exit code 0: nothing
+    stops a run. 2: something does.
 
     Args:
         folder: Where runs would be written.
@@ -74,8 +80,6 @@ def _packages() -> Iterator[Finding]:
 
 
 def _hardware() -> Iterator[Finding]:
-    from vestige.artifacts.provenance import processor_name
-
     yield Finding("processor", "ok", f"{processor_name()}, {os.cpu_count()} cores")
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / GIB
     yield Finding("memory", "ok", f"{memory:.1f} GiB")
@@ -106,7 +110,9 @@ def _torch() -> Iterator[Finding]:
 
 
 def matrix_rates() -> dict[str, float]:
-    """How fast this machine multiplies matrices: on the first GPU, or otherwise on the processor.
+    """Measure how fast this machine multiplies matrices: on the first GPU, or otherwise on the processor.
+
+    The result is stored, so that a forecast can show it without torch.
 
     Returns:
         GFLOP/s in float32 and in bfloat16: 512 x 1,024 numbers by 1,024 x 1,024, the best of three products after one
@@ -128,11 +134,29 @@ def matrix_rates() -> dict[str, float]:
             (left @ right)[0, 0].item()
             seconds.append(time.perf_counter() - began)
         rates[str(dtype).removeprefix("torch.")] = 2 * 512 * 1024 * 1024 / min(seconds[1:]) / 1e9
+    with contextlib.suppress(OSError, VestigeError):
+        write_json(_rates_file(), rates)
     return rates
 
 
-def said_of_rates(rates: Mapping[str, float]) -> str:
+def stored_rates() -> Mapping[str, float] | None:
+    """The last rates of this processor and this version of torch. None if they were not measured. Loads no torch."""
+    try:
+        rates: Mapping[str, float] = read_json(_rates_file())
+    except (VestigeError, OSError, PackageNotFoundError):
+        return None
+    return rates
+
+
+def _rates_file() -> Path:
+    key = content_id([processor_name(), version("torch")], length=16)
+    return cache_folder() / "rates" / f"{key}.json"
+
+
+def said_of_rates(rates: Mapping[str, float] | None) -> str:
     """The rates in a sentence, and what bfloat16 could save where it is faster."""
+    if rates is None:
+        return "matrix products: not measured yet. Run `vestige doctor`"
     single, half = rates["float32"], rates["bfloat16"]
     text = f"matrix products: {single:,.0f} GFLOP/s in float32, {half:,.0f} in bfloat16"
     if half < 1.2 * single:
@@ -142,8 +166,6 @@ def said_of_rates(rates: Mapping[str, float]) -> str:
 
 def _folder(folder: Path) -> Iterator[Finding]:
     """Whether files can be written whole, renamed and locked there, and how much room there is."""
-    from vestige.core.files import locked, write_text
-
     name = f"folder {folder.resolve()}"
     # The folder need not be there yet, and a check leaves none behind.
     there = next(p for p in (folder.resolve(), *folder.resolve().parents) if p.exists())
@@ -164,7 +186,6 @@ def _folder(folder: Path) -> Iterator[Finding]:
 
 
 def _models() -> Iterator[Finding]:
-    from vestige.models.cache import cache_folder
     from vestige.models.embedder import minilm_folder
 
     absent = "is not here (vestige models get minilm); only probe needs it"

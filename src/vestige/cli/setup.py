@@ -296,7 +296,7 @@ def _listed(kind: str) -> list[dict[str, str]]:
 
             abouts = {name: judge.about for name, judge in known_judges().items()}
         case "models":
-            from vestige.models.load import BUILTIN_MODELS
+            from vestige.models.places import BUILTIN_MODELS
 
             abouts = dict(BUILTIN_MODELS)
         case "graphs":

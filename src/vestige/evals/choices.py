@@ -14,11 +14,13 @@ prefix `reversed_`. There is no reading of the options' texts: a model that was 
 unlikely, whatever it knows of the answer, so that one which never saw falls below chance.
 """
 
+from __future__ import annotations
+
 import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field, PositiveInt
 
@@ -51,11 +53,11 @@ from vestige.evals.base import (
     with_unasked,
 )
 from vestige.metrics.answers import contains, exact_match, is_empty, is_refusal, prefix
-from vestige.models import options as readings
-from vestige.models.load import LoadedModel
-from vestige.models.options import LetterScore, encode_plain, letter_prompt, one_prompt
-from vestige.models.prompts import Encoded
-from vestige.models.reading import Prompted, TextReading, following
+
+if TYPE_CHECKING:
+    from vestige.models.load import LoadedModel
+    from vestige.models.prompts import Encoded
+    from vestige.models.reading import TextReading
 
 MOST_PERMUTED = 5
 """All orders of more options are too many to ask."""
@@ -122,6 +124,9 @@ class ChoicesSettings(Reads):
 
     def to_read(self, subject: LoadedModel, questions: Sequence[Choice | Unasked]) -> ToRead:
         """Of each question its options' texts and a greedy reply. Letters have prompts of their own."""
+        from vestige.models.options import one_prompt
+        from vestige.models.reading import Prompted, following
+
         choices = [c for c in questions if isinstance(c, Choice)]
         most = self.max_new_tokens if self.replies else 0
         encoded: list[list[Encoded]] = []
@@ -159,6 +164,8 @@ class ChoicesSettings(Reads):
 
     def _encode(self, subject: LoadedModel, prompt: str, continuation: str) -> Encoded:
         if self.rendering == "plain":
+            from vestige.models.options import encode_plain
+
             return encode_plain(subject.prompter, prompt, continuation)
         return subject.prompter.encode(prompt, continuation)
 
@@ -169,6 +176,8 @@ class ChoicesSettings(Reads):
 
     def _letters(self, subject: LoadedModel, choices: Sequence[Choice]) -> list[list[dict[str, Any]]]:
         """Return the texts after the lettered options of each question, for each order of the options."""
+        from vestige.models.options import letter_prompt
+
         orders_shown: list[tuple[int, tuple[int, ...]]] = []
         for n, choice in enumerate(choices):
             orders_shown += [(n, order) for order in _orders(len(choice.options), self.orders)]
@@ -207,6 +216,8 @@ def _orders(n: int, orders: Orders) -> list[tuple[int, ...]]:
 
 def _text_values(record: Record) -> dict[str, float]:
     """The best answer against the wrong ones (TruthfulQA's MC1). The right ones' share of all (its MC2)."""
+    from vestige.models import options as readings
+
     right, n = record["answer"], len(record["options"])
     tokens = [text["logp"] for text in record["texts"]]
     values: dict[str, float] = {}
@@ -224,10 +235,12 @@ def _text_values(record: Record) -> dict[str, float]:
 
 def _letter_values(record: Record) -> dict[str, float]:
     """Return means over the orders."""
+    from vestige.models import options as readings
+
     right, n, orders = record["answer"], len(record["options"]), record["letters"]
     values = {"choose/chance": 1 / n} | {f"choose/picked_{letter}": 0.0 for letter in LETTERS[:n]}
     for letters_record in orders:
-        letters = LetterScore(
+        letters = readings.LetterScore(
             tuple(letters_record["logp"]), letters_record["top"], letters_record["top_logp"], letters_record["n_top"]
         )
         # `order` has the options' numbers from A on: where the right one stands in it is its letter.

@@ -12,24 +12,27 @@ The lengths are halved: the middle one below the text's length first. Some promp
 search for it failed, so the least length that succeeded is an upper bound of the shortest.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 from pydantic import Field, PositiveFloat, PositiveInt
 
 from vestige.artifacts.records import Result
-from vestige.attacks.gcg import FoundPrompt, GcgSettings, around, as_texts, find_prompt
 from vestige.core.errors import InputError
 from vestige.core.items import Item
 from vestige.core.seeds import derive_seed
 from vestige.core.text import one_line
 from vestige.evals.base import SHARE, Evaluation, InAudit, Measure, Record, View, labels
 from vestige.metrics.memorization import compression_ratio, memorised
-from vestige.models.generation import generate
-from vestige.models.load import LoadedModel
-from vestige.models.variants import Around
+
+if TYPE_CHECKING:
+    from vestige.attacks.gcg import FoundPrompt
+    from vestige.models.load import LoadedModel
+    from vestige.models.variants import Around
 
 LengthAttempt = Callable[[int], bool]
 """Searches for a prompt of so many tokens, and states whether one was found."""
@@ -109,6 +112,8 @@ class AcrSettings(Evaluation):
         return [self._record(subject, item) for item in questions]
 
     def _record(self, subject: LoadedModel, item: Item) -> dict[str, Any]:
+        from vestige.attacks.gcg import GcgSettings, find_prompt
+
         text = text_of(subject, item, self.form)
         records: list[dict[str, Any]] = []
 
@@ -199,6 +204,9 @@ class Text(NamedTuple):
 
 def text_of(subject: LoadedModel, item: Item, form: Form) -> Text:
     """The item's text in one form. Rejects a text of one token, and one that the tokeniser encodes differently."""
+    from vestige.attacks.gcg import around
+    from vestige.models.variants import Around
+
     prompter, plain_text = subject.prompter, f"{item.question.strip()} {item.answer.strip()}"
     if form == "raw":
         target = tuple(subject.tokenizer(plain_text, add_special_tokens=False, verbose=False)["input_ids"])
@@ -222,6 +230,8 @@ def text_of(subject: LoadedModel, item: Item, form: Form) -> Text:
 
 
 def _refuse_unsaid(subject: LoadedModel, text: str, ids: Sequence[int]) -> None:
+    from vestige.attacks.gcg import as_texts
+
     (decoded,) = as_texts(subject.tokenizer, [tuple(ids)])
     if decoded.strip() != text.strip():
         raise InputError(
@@ -244,6 +254,8 @@ def _verified(subject: LoadedModel, text: Text, form: Form, prompt: FoundPrompt)
 
     `margin` shows near-ties (nats).
     """
+    from vestige.models.generation import generate
+
     sent, target = _as_sent(subject, text, form, prompt.text), text.around.target
     if not prompt.reached or sent != (*text.around.before, *prompt.ids, *text.around.after):
         return {"verified": False, "margin": None}

@@ -15,13 +15,15 @@ item whose wrong answers isolate no fact gets a `cloze` gap for its whole answer
 `share_whole` is the share of such items.
 """
 
+from __future__ import annotations
+
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import islice
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 from pydantic import Field, PositiveInt
@@ -52,9 +54,10 @@ from vestige.judges.spec import LeakJudgeSettings
 from vestige.metrics.answers import contains, exact_match, is_empty, is_refusal, normalised, prefix, probability
 from vestige.metrics.leaks import LEAK, Misjudged, corrected_share
 from vestige.metrics.memorization import leak_at_k
-from vestige.models.generation import Sampling
-from vestige.models.load import LoadedModel
-from vestige.models.prompts import Encoded
+
+if TYPE_CHECKING:
+    from vestige.models.load import LoadedModel
+    from vestige.models.prompts import Encoded
 
 _NOT_GREEDY = ("prefilled", "sampled")
 
@@ -315,6 +318,8 @@ def _prefilled(subject: LoadedModel, questions: Sequence[FreeformQuestion], sett
 
 
 def _sampled(subject: LoadedModel, questions: Sequence[FreeformQuestion], settings: FreeformSettings) -> Said:
+    from vestige.models.generation import Sampling
+
     seeds = []
     prompts = []
     for question in questions:

@@ -16,9 +16,11 @@ Blocks are weighted by their separation of true answers beyond chance on retaine
 the forget set. Logarithms in records are natural (nats).
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -33,8 +35,10 @@ from vestige.core.text import one_line
 from vestige.core.threads import one_blas_thread
 from vestige.data.mcq import MOST_OPTIONS, Choice, OptionDrawing, Unasked, choices_of
 from vestige.evals.base import Evaluation, InAudit, Record, View, results, with_unasked
-from vestige.models.load import LoadedModel
-from vestige.models.prompts import Encoded
+
+if TYPE_CHECKING:
+    from vestige.models.load import LoadedModel
+    from vestige.models.prompts import Encoded
 
 UNREAD = "stands before blocks that cannot be read"
 LEAST = 20
@@ -210,7 +214,7 @@ def probe_scores(
     hidden: Float[np.ndarray, "R D"],
     rows: Sequence[Sequence[int]],
     targets: Int[np.ndarray, "T Q"],
-    fit: "np.ndarray[Any, np.dtype[np.bool_]]",
+    fit: np.ndarray[Any, np.dtype[np.bool_]],
 ) -> Float[np.ndarray, "T R"]:
     """Value each answer by a linear probe, once for each choice of true answers.
 
@@ -251,7 +255,7 @@ def probe_scores(
 
 
 def _primal(
-    x: Float[np.ndarray, "R D"], y: Float[np.ndarray, "R T"], keep: "np.ndarray[Any, np.dtype[np.bool_]]"
+    x: Float[np.ndarray, "R D"], y: Float[np.ndarray, "R T"], keep: np.ndarray[Any, np.dtype[np.bool_]]
 ) -> Float[np.ndarray, "R T"]:
     """Ridge regression on the rows in `keep`, by a system of one equation per coordinate."""
     rows = x[keep]
@@ -261,7 +265,7 @@ def _primal(
 
 
 def _dual(
-    x: Float[np.ndarray, "R D"], y: Float[np.ndarray, "R T"], keep: "np.ndarray[Any, np.dtype[np.bool_]]"
+    x: Float[np.ndarray, "R D"], y: Float[np.ndarray, "R T"], keep: np.ndarray[Any, np.dtype[np.bool_]]
 ) -> Float[np.ndarray, "R T"]:
     """The same regression by a system of one equation per row in `keep`."""
     products = x @ x[keep].T

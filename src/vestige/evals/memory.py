@@ -16,17 +16,15 @@ One pass gives for every token of a text its log-probability, its rank, and the 
 rows, T positions, N positions of all rows end to end, V vocabulary. Log-probabilities are in nats, in float32.
 """
 
-import math
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, ClassVar, NamedTuple
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
-import torch
 from jaxtyping import Float
 from pydantic import Field, PositiveInt
-from torch import Tensor
-from transformers import PreTrainedModel
 
 from vestige.artifacts.records import Result
 from vestige.core.estimates import Estimate
@@ -56,11 +54,10 @@ from vestige.metrics.memorization import (
     truth_ratio_score,
 )
 from vestige.metrics.overlap import rouge, words
-from vestige.models.forward import batches_by_length, logits_at, right_padded
-from vestige.models.load import LoadedModel
-from vestige.models.options import score_options
-from vestige.models.prompts import Encoded
-from vestige.models.scoring import TOKEN_BUDGET, logits_budget, token_logp, token_scores
+
+if TYPE_CHECKING:
+    from vestige.models.load import LoadedModel
+    from vestige.models.prompts import Encoded
 
 FALSE_ALARMS = (0.01, 0.05)
 """The false positive rates on holdout items at which the true positive rate is measured."""
@@ -171,6 +168,8 @@ def _texts(
     subject: LoadedModel, items: Sequence[Item], encoded: Sequence[Encoded], settings: MemorySettings
 ) -> list[dict[str, Any]]:
     """Read question and answer, and return values of their own tokens. The template's are read and not kept."""
+    from vestige.models.scoring import gradient_norm, score_texts
+
     rows = []
     scores = score_texts(subject.model, [e.ids[: e.stop] for e in encoded])
     for item, code, score in zip(items, encoded, scores, strict=True):
@@ -189,6 +188,8 @@ def _texts(
 
 def _compared(subject: LoadedModel, items: Sequence[Item]) -> list[dict[str, Any]]:
     """The right answer in the words of the wrong ones, and those, where the item has any."""
+    from vestige.models.options import score_options
+
     answers = {n: (right_answer(i), *wrong_answers(i)) for n, i in enumerate(items) if wrong_answers(i)}
     encoded = []
     for n, texts in answers.items():
@@ -330,7 +331,7 @@ class _Side(NamedTuple):
     edges: list[str] | None
 
     @classmethod
-    def of(cls, rows: Sequence[tuple[str | None, float]]) -> "_Side":
+    def of(cls, rows: Sequence[tuple[str | None, float]]) -> _Side:
         edges = [edge for edge, _ in rows if edge is not None]
         return cls(np.array([value for _, value in rows]), edges if len(edges) == len(rows) else None)
 
@@ -351,83 +352,3 @@ def _estimates(forget: _Side, holdout: _Side, *, seed: int) -> list[Estimate]:
         metric, share = f"tpr_at_fpr_{rate:g}", float(hits.mean())
         estimates.append(Estimate(metric, SHARE, share, interval.low, interval.high, len(hits), method))
     return estimates
-
-
-# Of the logits of a pass so many at a time are made into something: 8 MiB of them.
-_LOGITS_AT_ONCE = 2**21
-
-
-@dataclass(frozen=True)
-class TextSpread:
-    """A value for each token of a text except the first, which has no prediction.
-
-    `ranks` count from 1, tokens tied sharing the mean of theirs. `mean` and `variance` are the moments of log p over
-    the model's own distribution p at that position.
-    """
-
-    logp: tuple[float, ...]
-    ranks: tuple[float, ...]
-    mean: tuple[float, ...]
-    variance: tuple[float, ...]
-
-
-def moments(logits: Float[Tensor, "N V"]) -> tuple[Float[Tensor, " N"], Float[Tensor, " N"]]:
-    """Mean and variance of log p under p = softmax(logits): sum p log p, and sum p (log p - mean)^2."""
-    logp = logits.log_softmax(-1)
-    p = logp.exp()
-    mean = _weighted(p, logp)
-    return mean, _weighted(p, (logp - mean[:, None]).square())
-
-
-def _weighted(p: Float[Tensor, "N V"], values: Float[Tensor, "N V"]) -> Float[Tensor, " N"]:
-    # A token that cannot come has an infinite value and no weight.
-    return torch.where(p > 0, p * values, 0.0).sum(-1)
-
-
-@torch.inference_mode()
-def score_texts(
-    model: PreTrainedModel, texts: Sequence[Sequence[int]], *, token_budget: int = TOKEN_BUDGET
-) -> list[TextSpread]:
-    """Scores of texts of token ids, in the order given. One pass each.
-
-    `token_budget` bounds memory, as the vocabulary does.
-    """
-    scores: dict[int, TextSpread] = {}
-    vocabulary = int(model.config.get_text_config().vocab_size)
-    budget = logits_budget(model, token_budget)
-    for width, rows in batches_by_length([len(t) for t in texts], model.device, token_budget=budget):
-        ids = right_padded([texts[i] for i in rows], width, model.device)
-        logits = logits_at(model, ids, torch.arange(width, device=ids.device)).flatten(0, 1)
-        # The last place of a row has no next token; what is read there is thrown away.
-        targets = ids.roll(-1, dims=1).flatten()
-        step = max(1, _LOGITS_AT_ONCE // vocabulary)
-        parts = []
-        for part, target in zip(logits.split(step), targets.split(step), strict=True):
-            of_targets = [values[0] for values in token_scores(part[None], target[None])]
-            parts.append(torch.stack([*of_targets, *moments(part)]))
-        values_by_row = torch.cat(parts, dim=1).unflatten(1, ids.shape).movedim(1, 0).tolist()
-        for i, values in zip(rows, values_by_row, strict=True):
-            scores[i] = TextSpread(*(tuple(v[: len(texts[i]) - 1]) for v in values))
-    return [scores[i] for i in range(len(texts))]
-
-
-def gradient_norm(model: PreTrainedModel, text: Sequence[int], places: Sequence[int]) -> float:
-    """L2 norm, over all parameters, of the gradient of the mean negative log-likelihood of the tokens at `places`.
-
-    In a pass of its own. Parameters that are frozen count too. Which ones are is as before afterwards.
-    """
-    parameters = [p for p in model.parameters() if p.is_floating_point()]
-    frozen = [p for p in parameters if not p.requires_grad]
-    ids = right_padded([text], len(text), model.device)
-    read = torch.tensor(places, device=ids.device)
-    try:
-        for p in frozen:
-            p.requires_grad_(True)
-        with torch.enable_grad():
-            logits = logits_at(model, ids, torch.arange(ids.shape[1], device=ids.device))[0]
-            loss = -token_logp(logits[read - 1], ids[0, read]).mean()
-        gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
-    finally:
-        for p in frozen:
-            p.requires_grad_(False)
-    return math.sqrt(math.fsum(g.double().square().sum().item() for g in gradients if g is not None))

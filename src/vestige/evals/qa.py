@@ -11,13 +11,14 @@ there, so a perfect model has a mean reciprocal rank far below 1. After the repl
 logits that are all zero. Here such a token gets the mean of all ranks.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-import torch
 from pydantic import PositiveInt
 
 from vestige.core.errors import InputError
@@ -38,11 +39,11 @@ from vestige.evals.base import (
 from vestige.metrics.answers import exact_match, is_empty, is_refusal, normalised, probability
 from vestige.metrics.memorization import mrr, top_hit
 from vestige.metrics.overlap import rouge, words
-from vestige.models.forward import batches_by_length, logits_at, right_padded
-from vestige.models.generation import Reply
-from vestige.models.load import LoadedModel
-from vestige.models.reading import Prompted, TextReading, following
-from vestige.models.scoring import logits_budget, token_scores
+
+if TYPE_CHECKING:
+    from vestige.models.generation import Reply
+    from vestige.models.load import LoadedModel
+    from vestige.models.reading import TextReading
 
 ANSWER_BITS = "answer_bits"
 TOP_HIT_RANK = 100
@@ -77,6 +78,9 @@ class QASettings(Reads):
 
     def to_read(self, subject: LoadedModel, questions: Sequence[Item]) -> ToRead:
         """Of each question the answer and a greedy reply."""
+        from vestige.models.reading import Prompted, following
+        from vestige.models.scoring import free_running_ranks
+
         for item in questions:
             if not normalised(item.answer):
                 raise InputError(
@@ -101,8 +105,9 @@ class QASettings(Reads):
                 for item, code, reading in zip(questions, encoded, readings, strict=True)
             ]
             if self.pistol:
-                replies, answers = [r.replied for r in readings], [i.answer for i in questions]
-                ranks = free_running_ranks(subject, [p.prompt for p in prompts], replies, answers)
+                replies = [r.replied for r in readings]
+                targets = [subject.tokenizer(i.answer, add_special_tokens=False)["input_ids"] for i in questions]
+                ranks = free_running_ranks(subject.model, [p.prompt for p in prompts], replies, targets)
                 for record, values in zip(answered, ranks, strict=True):
                     record["pistol_ranks"] = values
             return answered
@@ -113,6 +118,8 @@ class QASettings(Reads):
         self, subject: LoadedModel, records: Sequence[Record]
     ) -> dict[tuple[tuple[int, ...], int], Reply]:
         """The replies of the records, by prompt and most tokens."""
+        from vestige.models.generation import Reply
+
         return {
             (tuple(subject.prompter.prompt(r["question"])), self.max_new_tokens): Reply(
                 tuple(r["reply_ids"]), r["finish"], r["margin"]
@@ -150,31 +157,3 @@ class QASettings(Reads):
     def measure(key: str) -> Measure:
         """`generate` where the reply is read, `forced` where the stated answer is."""
         return Measure("generate" if key in _GENERATED else "forced", key, BITS if key == ANSWER_BITS else SHARE)
-
-
-@torch.inference_mode()
-def free_running_ranks(
-    subject: LoadedModel,
-    prompts: Sequence[Sequence[int]],
-    replies: Sequence[Reply],
-    answers: Sequence[str],
-) -> list[list[float]]:
-    """For each answer the rank of each of its tokens, counted from 1."""
-    model, vocabulary = subject.model, subject.model.config.get_text_config().vocab_size
-    rows = [[*p, *r.ids] for p, r in zip(prompts, replies, strict=True)]
-    targets = [subject.tokenizer(a, add_special_tokens=False)["input_ids"] for a in answers]
-    ranks_by_answer: list[list[float]] = [[] for _ in rows]
-    for width, chunk in batches_by_length([len(r) for r in rows], model.device, token_budget=logits_budget(model)):
-        ids = right_padded([rows[i] for i in chunk], width, model.device)
-        # The logits at a token say what follows it; those within the prompts are read by nobody.
-        first = min(len(prompts[i]) for i in chunk) - 1
-        logits = logits_at(model, ids, torch.arange(first, width, device=ids.device))
-        for n, i in enumerate(chunk):
-            # The reply's tokens, and the one that ended it if one did, were each drawn from a distribution.
-            n_drawn = min(len(replies[i].ids) + (replies[i].finish == "stop"), len(targets[i]))
-            start = len(prompts[i]) - 1 - first
-            target_ids = torch.tensor([targets[i][:n_drawn]], device=ids.device)
-            _, ranks = token_scores(logits[n : n + 1, start : start + n_drawn], target_ids)
-            # After the end of the reply nothing was drawn: no token is likelier, and all tie at the mean rank.
-            ranks_by_answer[i] = [*ranks[0].tolist(), *[(vocabulary + 1) / 2] * (len(targets[i]) - n_drawn)]
-    return ranks_by_answer

@@ -15,8 +15,10 @@ Scores are leaks told by words (`metrics.leaks`). A model behind a chat API acce
 the first three. Its reasoning field is the trace.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field, PositiveInt
 
@@ -27,7 +29,9 @@ from vestige.data.facts import fact_of
 from vestige.evals.base import Evaluation, InAudit, Record, labels, replies_to, reply_record
 from vestige.judges.leaks import ReplyTo
 from vestige.metrics.leaks import LEAK
-from vestige.models.load import LoadedModel
+
+if TYPE_CHECKING:
+    from vestige.models.load import LoadedModel
 
 TRACES: Mapping[str, str] = {
     "zero_think": "\n\n",

@@ -19,7 +19,6 @@ from vestige.core.files import locked, read_jsonl
 from vestige.core.ids import content_id
 from vestige.core.store import typed
 from vestige.judges.base import Request, Writer
-from vestige.judges.local import grader_of
 from vestige.judges.spec import LeakJudgeSettings, judge_spec
 from vestige.judges.tasks import PromptedJudge, find_task
 from vestige.metrics.leaks import LEAK, Misjudged, leak_score
@@ -115,6 +114,8 @@ def leak_judge(settings: LeakJudgeSettings, device: str = "auto") -> Measured | 
 
 @lru_cache(maxsize=2)
 def _loaded(name: str, labelled: str, device: str) -> Measured:
+    from vestige.judges.local import grader_of
+
     spec = judge_spec(name)
     folder = cache_folder() / "leak_judgements"
     grader = grader_of(spec, folder, device)

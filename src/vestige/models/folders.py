@@ -430,11 +430,6 @@ def check_loaded(folder: Path, info: Mapping[str, Any], stored: Mapping[str, Sto
         )
 
 
-def is_adapter(folder: Path) -> bool:
-    """Whether the folder holds a LoRA adapter, in peft's form."""
-    return (folder / "adapter_config.json").is_file()
-
-
 def adapter_config(adapter: Path) -> dict[str, Any]:
     """The adapter's config. A config that names modules to import is rejected."""
     path = adapter / "adapter_config.json"

@@ -4,9 +4,10 @@
 the logits are in. Axes: N positions, B rows, K positions, V vocabulary. Log-probabilities are in nats.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -15,8 +16,11 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from vestige.models.blocks import blocks, hidden_states, outputs_kept, read_out
-from vestige.models.forward import logits_at, padded_passes, within_memory
+from vestige.models.forward import batches_by_length, logits_at, padded_passes, right_padded, within_memory
 from vestige.models.prompts import Encoded
+
+if TYPE_CHECKING:
+    from vestige.models.generation import Reply
 
 # Positions at a time: so many vocabularies stay in a core's cache, and a bfloat16 head's are never all in float32.
 CHUNK = 32
@@ -154,3 +158,110 @@ def score_answers(
                 tuple(row_logp[start:stop]), tuple(row_ranks[start:stop]), row_logp[end], row_ranks[end]
             )
     return [scores[i] for i in range(len(encoded))]
+
+
+@torch.inference_mode()
+def free_running_ranks(
+    model: PreTrainedModel,
+    prompts: Sequence[Sequence[int]],
+    replies: "Sequence[Reply]",
+    targets: Sequence[Sequence[int]],
+) -> list[list[float]]:
+    """For each answer in `targets` the rank of each of its tokens, counted from 1 (`evals.qa`)."""
+    vocabulary = model.config.get_text_config().vocab_size
+    rows = [[*p, *r.ids] for p, r in zip(prompts, replies, strict=True)]
+    ranks_by_answer: list[list[float]] = [[] for _ in rows]
+    for width, chunk in batches_by_length([len(r) for r in rows], model.device, token_budget=logits_budget(model)):
+        ids = right_padded([rows[i] for i in chunk], width, model.device)
+        # The logits at a token say what follows it; those within the prompts are read by nobody.
+        first = min(len(prompts[i]) for i in chunk) - 1
+        logits = logits_at(model, ids, torch.arange(first, width, device=ids.device))
+        for n, i in enumerate(chunk):
+            # The reply's tokens, and the one that ended it if one did, were each drawn from a distribution.
+            n_drawn = min(len(replies[i].ids) + (replies[i].finish == "stop"), len(targets[i]))
+            start = len(prompts[i]) - 1 - first
+            target_ids = torch.tensor([targets[i][:n_drawn]], device=ids.device)
+            _, ranks = token_scores(logits[n : n + 1, start : start + n_drawn], target_ids)
+            # After the end of the reply nothing was drawn: no token is likelier, and all tie at the mean rank.
+            ranks_by_answer[i] = [*ranks[0].tolist(), *[(vocabulary + 1) / 2] * (len(targets[i]) - n_drawn)]
+    return ranks_by_answer
+
+
+# Of the logits of a pass so many at a time are made into something: 8 MiB of them.
+_LOGITS_AT_ONCE = 2**21
+
+
+@dataclass(frozen=True)
+class TextSpread:
+    """A value for each token of a text except the first, which has no prediction.
+
+    `ranks` count from 1, tokens tied sharing the mean of theirs. `mean` and `variance` are the moments of log p over
+    the model's own distribution p at that position.
+    """
+
+    logp: tuple[float, ...]
+    ranks: tuple[float, ...]
+    mean: tuple[float, ...]
+    variance: tuple[float, ...]
+
+
+def moments(logits: Float[Tensor, "N V"]) -> tuple[Float[Tensor, " N"], Float[Tensor, " N"]]:
+    """Mean and variance of log p under p = softmax(logits): sum p log p, and sum p (log p - mean)^2."""
+    logp = logits.log_softmax(-1)
+    p = logp.exp()
+    mean = _weighted(p, logp)
+    return mean, _weighted(p, (logp - mean[:, None]).square())
+
+
+def _weighted(p: Float[Tensor, "N V"], values: Float[Tensor, "N V"]) -> Float[Tensor, " N"]:
+    # A token that cannot come has an infinite value and no weight.
+    return torch.where(p > 0, p * values, 0.0).sum(-1)
+
+
+@torch.inference_mode()
+def score_texts(
+    model: PreTrainedModel, texts: Sequence[Sequence[int]], *, token_budget: int = TOKEN_BUDGET
+) -> list[TextSpread]:
+    """Scores of texts of token ids, in the order given. One pass each.
+
+    `token_budget` bounds memory, as the vocabulary does.
+    """
+    scores: dict[int, TextSpread] = {}
+    vocabulary = int(model.config.get_text_config().vocab_size)
+    budget = logits_budget(model, token_budget)
+    for width, rows in batches_by_length([len(t) for t in texts], model.device, token_budget=budget):
+        ids = right_padded([texts[i] for i in rows], width, model.device)
+        logits = logits_at(model, ids, torch.arange(width, device=ids.device)).flatten(0, 1)
+        # The last place of a row has no next token; what is read there is thrown away.
+        targets = ids.roll(-1, dims=1).flatten()
+        step = max(1, _LOGITS_AT_ONCE // vocabulary)
+        parts = []
+        for part, target in zip(logits.split(step), targets.split(step), strict=True):
+            of_targets = [values[0] for values in token_scores(part[None], target[None])]
+            parts.append(torch.stack([*of_targets, *moments(part)]))
+        values_by_row = torch.cat(parts, dim=1).unflatten(1, ids.shape).movedim(1, 0).tolist()
+        for i, values in zip(rows, values_by_row, strict=True):
+            scores[i] = TextSpread(*(tuple(v[: len(texts[i]) - 1]) for v in values))
+    return [scores[i] for i in range(len(texts))]
+
+
+def gradient_norm(model: PreTrainedModel, text: Sequence[int], places: Sequence[int]) -> float:
+    """L2 norm, over all parameters, of the gradient of the mean negative log-likelihood of the tokens at `places`.
+
+    In a pass of its own. Parameters that are frozen count too. Which ones are is as before afterwards.
+    """
+    parameters = [p for p in model.parameters() if p.is_floating_point()]
+    frozen = [p for p in parameters if not p.requires_grad]
+    ids = right_padded([text], len(text), model.device)
+    read = torch.tensor(places, device=ids.device)
+    try:
+        for p in frozen:
+            p.requires_grad_(True)
+        with torch.enable_grad():
+            logits = logits_at(model, ids, torch.arange(ids.shape[1], device=ids.device))[0]
+            loss = -token_logp(logits[read - 1], ids[0, read]).mean()
+        gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
+    finally:
+        for p in frozen:
+            p.requires_grad_(False)
+    return math.sqrt(math.fsum(g.double().square().sum().item() for g in gradients if g is not None))

@@ -12,8 +12,8 @@ from vestige.artifacts.records import SubjectSpec
 from vestige.core.errors import InputError
 from vestige.core.items import ForgetSet, Item, taught_digest
 from vestige.methods.imitate import Imitate
-from vestige.models.folders import is_adapter
-from vestige.models.load import LoadedModel, ModelSettings, find, load, pick_device
+from vestige.models.load import LoadedModel, ModelSettings, load, pick_device
+from vestige.models.places import find, is_adapter
 from vestige.models.prompts import Encoded
 from vestige.models.scoring import score_answers
 from vestige.models.tiny import TINY_MODELS, tiny_model, tiny_tokenizer

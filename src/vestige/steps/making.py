@@ -15,9 +15,10 @@ from vestige.artifacts.records import SubjectSpec, read_finished, read_spec, wri
 from vestige.core.errors import InputError, NotFinite
 from vestige.core.files import locked, new_folder, write_text
 from vestige.core.store import OR_FRESH, refuse_another
-from vestige.models.folders import ModelDigest, is_adapter, quietly
+from vestige.models.folders import ModelDigest, quietly
 from vestige.models.forward import on_threads
 from vestige.models.load import LoadedModel, places_of
+from vestige.models.places import is_adapter
 from vestige.training.adapters import Adapter, save_adapter
 from vestige.training.checkpoints import Checkpoints
 from vestige.training.loop import ChosenStep, TrainingEnd

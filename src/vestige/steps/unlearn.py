@@ -26,9 +26,9 @@ from vestige.methods import build_method
 from vestige.methods.base import Alternatives, AsksTarget, FromStart, Method, ScalesUpdate
 from vestige.metrics.answers import normalised
 from vestige.models.blocks import blocks, output_projection
-from vestige.models.folders import is_adapter
 from vestige.models.generation import Sampling, generate
-from vestige.models.load import LoadedModel, ModelSettings, find, finite_logits, load
+from vestige.models.load import LoadedModel, ModelSettings, finite_logits, load
+from vestige.models.places import find, is_adapter
 from vestige.models.prompts import Prompter
 from vestige.steps.controls import Recipe
 from vestige.steps.finetune import finetune_spec, teach

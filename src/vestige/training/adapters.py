@@ -20,7 +20,7 @@ from vestige.core.errors import InputError
 from vestige.core.files import write_json
 from vestige.core.seeds import derive_seed
 from vestige.models.blocks import blocks
-from vestige.models.load import BUILTIN, find
+from vestige.models.places import BUILTIN, find
 from vestige.training.settings import EVERY, TrainingSettings
 from vestige.training.step import Layers
 
