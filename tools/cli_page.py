@@ -7,7 +7,7 @@ import typer.main
 from typer.cli import get_docs_for_click
 
 from vestige.cli.app import app
-from vestige.cli.command import Part, in_words
+from vestige.cli.command import Part, in_words, settings_rows
 
 PAGE = Path(__file__).parents[1] / "docs" / "cli.md"
 INTRODUCTION = """# The command line
@@ -72,10 +72,10 @@ def _section(by_name: dict[str, Part]) -> str:
     part = next(iter(by_name.values()))
     names = " or ".join(f"`{name}.`" for name in by_name)
     before = (
-        "" if "" in by_name else f"Their keys begin with {names}, as in `--{part.name}.{next(iter(part.rows()))}`.\n\n"
+        "" if "" in by_name else f"Their keys begin with {names}, as in `--{part.name}.{next(iter(settings_rows(part.home)))}`.\n\n"
     )
     rows = []
-    for name, (kind, default, text) in part.rows().items():
+    for name, (kind, default, text) in settings_rows(part.home).items():
         shown = "" if default in (None, "", []) else f"`{in_words(default)}`"
         words = kind.replace("|", ", ")
         rows.append(f"| `{name}` | {words} | {shown} | {text.replace('|', chr(92) + '|')} |\n")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from vestige import api
-from vestige.cli.command import Call, Part, command
+from vestige.cli.command import Call, Part, command, settings_rows
 from vestige.cli.options import EVALUATIONS, SOURCE
 from vestige.core.errors import InputError
 from vestige.core.progress import progress_bar
@@ -63,7 +63,7 @@ def attack_command(kind: str) -> Callable[..., None]:
         "without": () if guided else ("target",),
         "required": ("target",) if guided else (),
         # The settings of another package's attack are in no table, and have a key behind its name.
-        "open_names": lambda typed, given: () if part.rows() else (kind,),
+        "open_names": lambda typed, given: () if settings_rows(part.home) else (kind,),
         "common": COMMON,
     }
 

@@ -91,8 +91,10 @@ def audit_command(
     from vestige.api.auditing import seal as write_seal
     from vestige.api.inputs import reading
     from vestige.api.output import refuse_torchrun
+    from vestige.artifacts.layout import RunFolder
     from vestige.artifacts.verdicts import read_baseline
     from vestige.cli.doctor import matrix_rates, said_of_rates, stored_rates
+    from vestige.cli.logs import OUTPUT, judge_taken, show, take, with_bank
 
     refuse_torchrun("audit")
     given = {name: value for name, value in call.arguments.items() if value}
@@ -122,19 +124,26 @@ def audit_command(
             raise InputError(
                 "--logs judges logs and needs no model. Only --forget, --output-dir and margins go with it"
             )
-        required = _required(require)
-        return _judge_logs(
-            logs,
-            call,
-            earlier,
-            controls=controls,
-            without_controls=without_controls,
-            target=from_bank,
-            required=required,
-            dry_run=dry_run,
-            why=why,
-            as_json=as_json,
+        if without_controls and controls:
+            raise InputError("--without-controls predicts the controls that --controls takes from the bank. Give one.")
+        required, forget = _required(require), given.get("forget")
+        taken = take(logs, forget, without_controls=without_controls, without_target=from_bank is not None)
+        taken = with_bank(taken, controls, from_bank)
+        if dry_run:
+            return show(taken)
+
+        def print_whole(folder: Path, outcomes: "Sequence[AuditOutcome]", failed: Mapping[str, str]) -> None:
+            print_audit(folder, outcomes, failed, why=why, as_json=as_json)
+
+        outcomes = judge_taken(
+            taken,
+            RunFolder(Path(given.get("output_dir") or OUTPUT)),
+            forget=forget,
+            margins=call.given.of(AUDIT),
+            shows=not as_json,
+            print_whole=print_whole if as_json or why else None,
         )
+        return end_with(outcomes, earlier, required)
     if require:
         raise InputError("--require goes with --logs. Without it every claim decides the exit code")
     if without_controls:
@@ -207,44 +216,6 @@ def _rejudged(run: Path, call: Call) -> api.Audit:
     # By name, so that a setting which is no margin is refused as one.
     rejudge(run, call.given.of(AUDIT))
     return api.read_audit(run)
-
-
-def _judge_logs(
-    logs: Sequence[str],
-    call: Call,
-    baseline: "Earlier | None",
-    *,
-    controls: Sequence[str],
-    without_controls: bool,
-    target: str | None,
-    required: Sequence[str],
-    dry_run: bool,
-    why: bool,
-    as_json: bool,
-) -> None:
-    from vestige.artifacts.layout import RunFolder
-    from vestige.cli.logs import OUTPUT, judge_taken, show, take, with_bank
-
-    forget = call.arguments.get("forget")
-    if without_controls and controls:
-        raise InputError("--without-controls predicts the controls that --controls takes from the bank. Give one.")
-    taken = take(logs, forget, without_controls=without_controls, without_target=target is not None)
-    taken = with_bank(taken, controls, target)
-    if dry_run:
-        return show(taken)
-
-    def whole(run: Path, outcomes: Sequence[Any], failed: Mapping[str, str]) -> None:
-        print_audit(run, outcomes, failed, why=why, as_json=as_json)
-
-    outcomes = judge_taken(
-        taken,
-        RunFolder(Path(call.arguments.get("output_dir") or OUTPUT)),
-        forget=forget,
-        margins=call.given.of(AUDIT),
-        shows=not as_json,
-        print_whole=whole if as_json or why else None,
-    )
-    end_with(outcomes, baseline, required)
 
 
 def _required(names: Sequence[str]) -> tuple[str, ...]:

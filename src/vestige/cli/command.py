@@ -54,7 +54,7 @@ class Part(NamedTuple):
 
     def keys(self) -> dict[str, str]:
         """The key of each setting here, by its name in the class."""
-        rows = self.rows()
+        rows = settings_rows(self.home)
         order = sorted(rows, key=lambda key: self.first.index(key) if key in self.first else len(self.first))
         keys = {}
         for name in order:
@@ -63,15 +63,13 @@ class Part(NamedTuple):
                 keys[name] = f"{self.name}.{label}" if self.name else label
         return keys
 
-    def rows(self) -> Mapping[str, Any]:
-        """The settings by name: their type in words, default and text."""
-        # Classes of other packages have keys for --set and no options.
-        return settings_rows(self.home)
-
 
 @functools.cache
 def settings_rows(home: str) -> Mapping[str, Sequence[Any]]:
-    """The type in words, default and text of each setting of a class of Vestige. None for other packages' classes."""
+    """The type in words, default and text of each setting of a class of Vestige.
+
+    Classes of other packages have keys for --set and no options.
+    """
     from vestige.core.settings import Settings, described
 
     module, _, name = home.partition(":")
@@ -495,7 +493,7 @@ _HelpAll = Annotated[
 
 
 def _setting_options(part: Part) -> Iterator[Parameter]:
-    rows = part.rows()
+    rows = settings_rows(part.home)
     for name, key in part.keys().items():
         kind, default, text = rows[name]
         panel = next((panel for begin, panel in part.panels.items() if name.startswith(begin)), part.panel)
@@ -583,7 +581,7 @@ def _given(parts: tuple[Part, ...], typed: dict[str, Any]) -> tuple[Given, dict[
     assignments = assigned(typed.pop("assignments", None))
     types: dict[str, str] = {}
     for part in parts:
-        types |= {key: part.rows()[name][0] for name, key in part.keys().items()}
+        types |= {key: settings_rows(part.home)[name][0] for name, key in part.keys().items()}
     by_option: dict[str, Any] = {}
     spelled: dict[tuple[str, str], str] = {}
     for part in parts:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import typer
 
 from vestige.api.output import say_notes
-from vestige.cli.command import in_words, itself
+from vestige.cli.command import in_words, itself, settings_rows
 from vestige.core.errors import InputError
 from vestige.core.progress import say
 from vestige.core.text import closest, one_line
@@ -327,7 +327,7 @@ def _settings(words: Sequence[str]) -> list[dict[str, str]]:
     if (parts := _parts_of(words)) is not None:
         rows = []
         for part in parts:
-            rows += [(key, part.rows()[field]) for field, key in part.keys().items()]
+            rows += [(key, settings_rows(part.home)[field]) for field, key in part.keys().items()]
     else:
         from vestige.core.settings import described
         from vestige.methods import find_method
