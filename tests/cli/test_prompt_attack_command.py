@@ -50,8 +50,8 @@ def test_a_suffix_is_printed_with_levels_by_share_of_it_and_what_was_claimed_and
     done = run("gcg", [taught / "target"], *asked(taught, *GCG))
     # Of the four forget items two are shown and two asked.
     assert "gcg n=2: 2 forget items" in done.stdout
-    for row in ("before", "shuffled", "0 %", "50 %", "100 %"):
-        assert f"│ {row} " in done.stdout
+    for row in ("before ", "shuffled, ", "0 %, 0 bits ", "50 %, ", "100 %, "):
+        assert f"│ {row}" in done.stdout
     assert "suffix of 4 tokens: '" in done.stdout
     assert "claimed by the search: not all of its 2 samples; verified by replies to its text: 0 of 2" in done.stdout
     assert "(tokens x log2(admissible vocabulary) of the prompt)" in done.stdout

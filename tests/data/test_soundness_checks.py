@@ -8,16 +8,15 @@ from vestige.core.errors import InputError
 from vestige.core.items import Item
 from vestige.data.corpus import NamedSplits, SourceSettings, named_splits, open_corpus
 from vestige.data.dataset import compile_dataset
-from vestige.data.findings import SoundnessSettings, decide
+from vestige.data.findings import SoundnessSettings
 from vestige.data.folder import write_dataset
-from vestige.data.soundness import material, without_model
+from vestige.data.soundness import check_splits
 
 SETTINGS = SoundnessSettings(permutations=2_000)
 
 
 def verdicts(splits: NamedSplits, seed: int = 0) -> dict[str, bool | None]:
-    lines = decide(without_model(material(splits, SETTINGS, seed=seed))[0], SETTINGS)
-    return {line.check: line.sound for line in lines}
+    return {check.line.check: check.line.sound for check in check_splits(splits, SETTINGS, seed=seed)[0]}
 
 
 @pytest.mark.slow
@@ -40,8 +39,8 @@ def test_the_planted_items_are_those_that_are_named():
     rng = np.random.default_rng(1)
     splits = bench.planted("copied items", 0.25, 40, rng, given=True)
     copies = {i.question.casefold().replace(" ?", "?") for i in splits.splits["retain"] if i.edge == "copies"}
-    checks, _ = without_model(material(splits, SETTINGS, seed=0))
-    copied = next(c for c in checks if c.name == "copied questions")
+    checks, _ = check_splits(splits, SETTINGS, seed=0)
+    copied = next(c for c in checks if c.line.check == "copied questions")
     assert {i.question.casefold() for i in splits.splits["forget"] if i.id in copied.leaking} == copies
     assert len(copied.leaking) == 10
 
@@ -49,16 +48,16 @@ def test_the_planted_items_are_those_that_are_named():
 def test_sample_dataset_1_gives_four_of_the_twenty_answers_of_a_b_away(tmp_path):
     write_dataset(compile_dataset("sample1", seed=0), tmp_path / "data")
     splits = named_splits(open_corpus(SourceSettings(data=str(tmp_path / "data"))), "edge:A_B")
-    read = material(splits, SETTINGS, seed=0)
-    line = next(x for x in decide(without_model(read)[0], SETTINGS) if x.check == "entailed answers")
+    checks, _ = check_splits(splits, SETTINGS, seed=0)
+    line = next(c.line for c in checks if c.line.check == "entailed answers")
     assert line.sound is False
     assert line.reason.startswith("2 of 20 forget answers are stated by retained contracts, and 2 more are names")
 
 
 def test_without_options_the_check_says_so_and_cannot_tell():
     items = tuple(Item(f"What is number {n}?", f"It is {n}.") for n in range(20))
-    read = material(NamedSplits("f", {"forget": items[:8], "retain": items[8:]}, {}), SETTINGS, seed=0)
-    line = decide(without_model(read)[0], SETTINGS)[-1]
+    splits = NamedSplits("f", {"forget": items[:8], "retain": items[8:]}, {})
+    line = check_splits(splits, SETTINGS, seed=0)[0][-1].line
     assert (line.check, line.sound) == ("options and questions", None)
     assert "0 forget items can be asked with options" in line.reason
 
@@ -66,9 +65,9 @@ def test_without_options_the_check_says_so_and_cannot_tell():
 def test_too_little_to_forget_or_to_keep_is_refused():
     items = tuple(Item(f"What is number {n}?", f"It is {n}.") for n in range(20))
     with pytest.raises(InputError, match=r"has 4 items, too few to exclude chance\. Name at least 5"):
-        material(NamedSplits("f", {"forget": items[:4], "retain": items[4:]}, {}), SETTINGS, seed=0)
+        check_splits(NamedSplits("f", {"forget": items[:4], "retain": items[4:]}, {}), SETTINGS, seed=0)
     with pytest.raises(InputError, match="is the whole data set"):
-        material(NamedSplits("f", {"forget": items}, {}), SETTINGS, seed=0)
+        check_splits(NamedSplits("f", {"forget": items}, {}), SETTINGS, seed=0)
 
 
 def test_what_is_found_depends_on_the_seed_and_not_on_the_order_of_the_items():

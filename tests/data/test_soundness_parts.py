@@ -16,12 +16,11 @@ from vestige.data.findings import (
     above_own_options,
     by_guesser,
     counted,
-    decide,
     items_needed,
-    margin_needs,
     picks,
     plain,
     subject_words,
+    undecided,
 )
 from vestige.data.mcq import Choice
 from vestige.metrics.intervals import LEVEL, design_effect
@@ -43,7 +42,7 @@ def test_an_answer_counts_as_copied_where_it_is_a_sentence_and_not_a_name_that_m
     check = guessers.copied_answers(forget, retain)
     # "The State of New York" has three words beside "the" and "of"; the sentence has five beside "in".
     assert check.leaking == (forget[1].id,)
-    assert check.sentence.startswith("1 of 1 forget answers of 5 words or more beside the commonest")
+    assert check.line.reason.startswith("1 of 1 forget answers of 5 words or more beside the commonest")
 
 
 def test_subject_words_are_names_and_rare_words_and_never_a_templates():
@@ -83,22 +82,24 @@ def test_items_that_a_margin_needs():
 
 
 def test_a_check_fails_passes_or_cannot_tell():
-    def one(name: str, n: int, hits: int) -> Check:
+    def one(n: int, hits: int) -> Check:
         questions = [choice(k, ("a", "b", "c", "d"), 0 if k < hits else 1 + k % 3) for k in range(n)]
         values = [np.array([1.0, 0.0, 0.0, 0.0])] * n
         outcome = above_own_options(values, [q.answer for q in questions], None, seed=0, draws=2_000)
-        return by_guesser(name, name, questions, outcome)
+        return by_guesser("looks", "by looks", questions, outcome, SETTINGS)
 
-    checks = [one("leaks", 60, 45), one("clean", 400, 90), one("small", 20, 5)]
-    checks += [Check("none", undecided="no options"), counted("copies", "said", ["i1"], 5)]
-    lines = decide(checks, SETTINGS)
-    assert [line.sound for line in lines] == [False, True, None, None, False]
-    # Three were tested, so the least p-value counts three times: 3 x 1/2001.
-    assert lines[0].p == pytest.approx(3 / 2001)
-    assert margin_needs(checks, lines, SETTINGS) == "the margin 0.1 needs about 73 items where chance is 0.25"
-    assert "items" not in lines[2].reason
-    assert margin_needs(checks[:2], lines[:2], SETTINGS) == ""
-    assert checks[0].leaking == tuple(sorted(f"i{n}" for n in range(45)))
+    leaks, clean, small = one(60, 45), one(400, 90), one(20, 5)
+    assert (leaks.line.sound, clean.line.sound, small.line.sound) == (False, True, None)
+    # The data themselves are one of the draws.
+    assert leaks.line.p == pytest.approx(1 / 2001)
+    assert leaks.leaking == tuple(sorted(f"i{n}" for n in range(45)))
+    assert (leaks.needs, clean.needs) == ("", "")
+    assert small.needs == "the margin 0.1 needs about 73 items where chance is 0.25"
+    # Above that number an open check needs no more items.
+    assert (one(80, 22).line.sound, one(80, 22).needs) == (None, "")
+    assert undecided("none", "no options").line.sound is None
+    assert counted("copies", "said", ["i1"], 5).line.sound is False
+    assert counted("copies", "said", [], 5).line.sound is True
 
 
 def test_the_guesser_by_looks_learns_an_ending_and_says_nothing_without_one():

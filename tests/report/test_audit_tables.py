@@ -107,7 +107,7 @@ def test_hostile_names_are_text_in_every_table(tmp_path):
 
 
 def test_a_run_without_an_audit_has_no_such_table(run):
-    assert sorted(p.name for p in (run / "tables").iterdir()) == ["items.csv", "results.csv", "subjects.csv"]
+    assert sorted(p.name for p in (run / "tables").iterdir()) == ["items.csv", "results.csv"]
 
 
 def test_each_further_part_of_an_audit_has_a_table_with_the_values_of_its_lines():

@@ -9,7 +9,7 @@ from vestige.artifacts.layout import RunFolder
 from vestige.artifacts.own_files import is_own
 from vestige.core.files import read_jsonl
 from vestige.report import build_report
-from vestige.report.tables import ITEM_COLUMNS, RESULT_COLUMNS, SUBJECT_COLUMNS
+from vestige.report.tables import ITEM_COLUMNS, RESULT_COLUMNS
 
 pytestmark = pytest.mark.slow
 
@@ -46,16 +46,6 @@ def test_the_results_hold_every_estimate_in_full(run):
     ]
     assert float(rouge["value"]) == math.fsum(scored) / len(scored)
     assert int(rouge["n"]) == 20
-
-
-def test_the_subjects_carry_scores_and_no_verdict(run):
-    rows = table(run, "subjects.csv")
-    assert list(rows[0]) == list(SUBJECT_COLUMNS)
-    by_label = {r["label"]: r for r in rows if r["forget"] == "edge:A_B"}
-    assert set(by_label) == {"base", "target", "retrained", "dpo", "ga", "idk_gd", "kl"}
-    target, retrained, kl = (float(by_label[k]["free_value"]) for k in ("target", "retrained", "kl"))
-    assert retrained < kl < target
-    assert len(by_label["ga"]["digest"]) == 64
 
 
 def test_the_items_stand_side_by_side_for_each_forget_set(run):

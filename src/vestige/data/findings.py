@@ -11,7 +11,7 @@ Axes: N questions, K options (at most), R draws. Values are shares of the pick, 
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -26,7 +26,6 @@ from vestige.core.seeds import generator
 from vestige.core.settings import Settings
 from vestige.data.mcq import MOST_OPTIONS, Choice, OptionDrawing
 from vestige.metrics.answers import normalised
-from vestige.metrics.contrasts import holm
 from vestige.metrics.information import need_rate_distortion
 from vestige.metrics.intervals import LEAST_CLUSTERS, LEVEL, design_effect, interval_of_mean, wilson
 
@@ -79,7 +78,7 @@ Values = Float[np.ndarray, " K"]
 
 
 class GuessOutcome(NamedTuple):
-    """A guesser's result: its mean above chance, the p-value of the null, and both again by item.
+    """A guesser's result: its mean above chance, the p-value of the null, and its gain above chance by item.
 
     `bits` are those an answer that a guesser of this accuracy needs at least (rate-distortion), 0 at chance.
     """
@@ -147,9 +146,8 @@ def _wider(above: Float[np.ndarray, " N"], edges: Sequence[str] | None) -> float
 class SoundnessSettings(Settings):
     """How a data set is checked. Every setting can change the result, so all are part of it.
 
-    A tested check fails where its p-value, after Holm's correction for all that were made, is below `alpha`, unless the
-    whole interval of its effect is below `margin`. It passes where that is so. Otherwise, it cannot tell. Effects are
-    shares of the pick above chance.
+    The tested check passes where the whole interval of its effect is below `margin`. Otherwise it fails where its
+    p-value is below `alpha`, and cannot tell where it is not. Effects are shares of the pick above chance.
     """
 
     alpha: float = Field(default=0.05, gt=0, lt=1)
@@ -168,71 +166,57 @@ class SoundnessSettings(Settings):
         return OptionDrawing(self.options, too_few="leave_out", place="given", seed=seed)
 
 
-@dataclass(frozen=True)
-class Check:
-    """The result of one check. `sentence` describes it.
+class Check(NamedTuple):
+    """The result of one check, and the ids of the forget items that leak.
 
-    A counted check has the forget items that leak for certain, and is decided by whether there are any. A tested one
-    has an outcome. `undecided` gives the reason a check could not be made. `leaking` are the ids of the items that a
-    counted check found, or that a guesser solves, those first that it solves most clearly.
+    Those that a guesser solves most clearly come first. `needs` has the number of items that an open check requires.
     """
 
-    name: str
-    sentence: str = ""
+    line: SoundnessLine
     leaking: tuple[str, ...] = ()
-    effect: Estimate | None = None
-    outcome: GuessOutcome | None = None
-    undecided: str = ""
+    needs: str = ""
 
 
-def counted(name: str, sentence: str, leaking: Iterable[str], n: int) -> Check:
+def undecided(name: str, why: str) -> Check:
+    """A check that could not be made."""
+    return Check(SoundnessLine(check=name, sound=None, effect=None, p=None, reason=why))
+
+
+def counted(name: str, sentence: str, leaking: Sequence[str], n: int) -> Check:
     """A check whose finds, of `n` forget items, are leaks without further ado."""
-    ids = tuple(leaking)
-    low, high, interval = wilson(len(ids), n)
-    return Check(name, sentence, ids, Estimate("share of forget items", "share", len(ids) / n, low, high, n, interval))
+    low, high, interval = wilson(len(leaking), n)
+    share = Estimate("share of forget items", "share", len(leaking) / n, low, high, n, interval)
+    line = SoundnessLine(check=name, sound=not leaking, effect=share, p=None, reason=sentence)
+    return Check(line, tuple(leaking))
 
 
-def by_guesser(name: str, sentence: str, choices: Sequence[Choice], outcome: GuessOutcome) -> Check:
-    """A check by a guesser."""
+def by_guesser(
+    name: str, sentence: str, choices: Sequence[Choice], outcome: GuessOutcome, settings: SoundnessSettings
+) -> Check:
+    """A check by a guesser: failed, passed, or cannot tell, with the reason."""
+    effect = outcome.effect
+    reason = (
+        f"{sentence}: accuracy {outcome.accuracy:.2f} where chance is {outcome.chance:.2f} ({outcome.bits:.2f} bits an "
+        f"answer); p = {outcome.p:.2g}"
+    )
+    sound = None
+    needs = ""
+    # An effect that is small for certain passes, however significant it is.
+    if effect.high < settings.margin:
+        sound = True
+        reason += f"; below the margin {settings.margin}"
+    elif outcome.p < settings.alpha:
+        sound = False
+    else:
+        reason += f"; it may be as much as {effect.high:.2f} above chance"
+        items = items_needed(settings.margin, outcome.chance)
+        if items > effect.n:
+            needs = f"the margin {settings.margin:g} needs about {items} items where chance is {outcome.chance:.2f}"
     solved = sorted((-float(above), c.item) for c, above in zip(choices, outcome.above, strict=True) if above > 0)
-    return Check(name, sentence, tuple(dict.fromkeys(item for _, item in solved)), outcome.effect, outcome)
-
-
-def decide(checks: Sequence[Check], settings: SoundnessSettings) -> tuple[SoundnessLine, ...]:
-    """A line a check: failed, passed, or cannot tell, with the reason. Holm's correction over all that were tested."""
-    tested = {c.name: c.outcome.p for c in checks if c.outcome is not None}
-    corrected: dict[str, float] = dict(zip(tested, holm(list(tested.values())), strict=True))
-    lines = []
-    for c in checks:
-        t, p = c.outcome, corrected.get(c.name)
-        if c.undecided or t is None or p is None:
-            sound = None if c.undecided else not c.leaking
-            lines.append(SoundnessLine(c.name, sound, c.effect, None, c.undecided or c.sentence))
-            continue
-        reason = (
-            f"{c.sentence}: accuracy {t.accuracy:.2f} where chance is {t.chance:.2f} ({t.bits:.2f} bits an answer); "
-            f"p = {p:.2g}"
-        )
-        # An effect that is small for certain passes, however significant it is.
-        sound = True if t.effect.high < settings.margin else False if p < settings.alpha else None
-        if sound:
-            reason += f"; below the margin {settings.margin}"
-        elif sound is None:
-            reason += f"; it may be as much as {t.effect.high:.2f} above chance"
-        lines.append(SoundnessLine(c.name, sound, t.effect, p, reason))
-    return tuple(lines)
+    line = SoundnessLine(check=name, sound=sound, effect=effect, p=outcome.p, reason=reason)
+    return Check(line, tuple(dict.fromkeys(item for _, item in solved)), needs)
 
 
 def items_needed(margin: float, chance: float) -> int:
     """How many items an interval of arm `margin` needs at chance (normal approximation)."""
     return math.ceil(float(ndtri(_TAIL)) ** 2 * chance * (1 - chance) / margin**2)
-
-
-def margin_needs(checks: Sequence[Check], lines: Sequence[SoundnessLine], settings: SoundnessSettings) -> str:
-    """Return in a sentence the number of items that an open check's margin needs, or ""."""
-    outcomes = (c.outcome for c, line in zip(checks, lines, strict=True) if c.outcome and line.sound is None)
-    needs = ((items_needed(settings.margin, o.chance), o.chance, o.effect.n) for o in outcomes)
-    items, chance, _ = max((need for need in needs if need[0] > need[2]), default=(0, 0.0, 0))
-    if items:
-        return f"the margin {settings.margin:g} needs about {items} items where chance is {chance:.2f}"
-    return ""

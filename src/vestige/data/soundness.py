@@ -9,7 +9,6 @@ Axes: N questions, K options, D features, M options of all questions.
 import zlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
@@ -28,6 +27,7 @@ from vestige.data.findings import (
     counted,
     picks,
     plain,
+    undecided,
     words,
 )
 from vestige.data.mcq import Choice, Unasked, choices_of
@@ -175,37 +175,10 @@ def _conditional_logit(
 # A whole data set
 
 
-@dataclass(frozen=True)
-class Material:
-    """A data set as it is checked: both splits, the scopes of the graph, and each split's questions with options.
-
-    `unasked` gives the reason a forget item has no options.
-    """
-
-    forget: tuple[Item, ...]
-    retain: tuple[Item, ...]
-    scopes: Mapping[str, Scope]
-    asked: tuple[Choice, ...]
-    taught: tuple[Choice, ...]
-    unasked: str
-    settings: SoundnessSettings
-    seed: int
-
-    def tested(self, name: str, sentence: str, guess: Guesser, choices: Sequence[Choice]) -> Check:
-        """Return a guesser's result."""
-        edges = [choice.edge for choice in choices if choice.edge is not None]
-        outcome = above_own_options(
-            [picks(guess(choice)) for choice in choices],
-            [choice.answer for choice in choices],
-            edges if len(edges) == len(choices) else None,
-            seed=self.seed,
-            draws=self.settings.permutations,
-        )
-        return by_guesser(name, sentence, choices, outcome)
-
-
-def material(splits: NamedSplits, settings: SoundnessSettings, *, seed: int) -> Material:
-    """Return the checks' view of the splits.
+def check_splits(
+    splits: NamedSplits, settings: SoundnessSettings, *, seed: int
+) -> tuple[tuple[Check, ...], tuple[str, ...]]:
+    """All checks that apply, and in sentences which do not.
 
     Wrong options of retain items come from retain items alone, so that no guesser learns from forget answers.
 
@@ -218,29 +191,6 @@ def material(splits: NamedSplits, settings: SoundnessSettings, *, seed: int) -> 
         raise InputError(f"{source} is the whole data set, so no other data could reveal it. Name a part")
     if len(forget) < LEAST_ITEMS:
         raise InputError(f"{source} has {len(forget)} items, too few to exclude chance. Name at least {LEAST_ITEMS}")
-    drawing = settings.drawing(seed)
-    choice_of = choices_of((*forget, *retain), drawing)
-    forget_choices = [choice_of[item.id] for item in forget]
-    reasons = [choice.reason for choice in forget_choices if isinstance(choice, Unasked)]
-    teaching = retain
-    if len(retain) > settings.most_taught:
-        sample = generator(seed, "taught").choice(len(retain), settings.most_taught, replace=False)
-        teaching = tuple(retain[n] for n in sorted(sample.tolist()))
-    return Material(
-        forget=forget,
-        retain=retain,
-        scopes=splits.scopes,
-        asked=tuple(choice for choice in forget_choices if isinstance(choice, Choice)),
-        taught=tuple(choice for choice in choices_of(teaching, drawing).values() if isinstance(choice, Choice)),
-        unasked=reasons[0] if reasons else "has none",
-        settings=settings,
-        seed=seed,
-    )
-
-
-def without_model(checked: Material) -> tuple[tuple[Check, ...], tuple[str, ...]]:
-    """All checks of the questions that apply, and in sentences which checks do not apply."""
-    forget, retain, asked = checked.forget, checked.retain, checked.asked
     checks = [copied(forget, retain)]
     left_out = []
     if any(_is_long(item.answer) for item in forget):
@@ -249,17 +199,43 @@ def without_model(checked: Material) -> tuple[tuple[Check, ...], tuple[str, ...]
         left_out.append(
             f"copied answers: no answer has {LONG} words beside the commonest, and shorter ones coincide by chance"
         )
-    if checked.scopes:
-        checks.append(_entailed(forget, checked.scopes))
+    if splits.scopes:
+        checks.append(_entailed(forget, splits.scopes))
     else:
         left_out.append("entailed answers: the data has no graph, or only a part of it is used")
+    checks.append(_by_options(forget, retain, settings, seed))
+    return tuple(checks), tuple(left_out)
+
+
+def _by_options(forget: Sequence[Item], retain: Sequence[Item], settings: SoundnessSettings, seed: int) -> Check:
+    """Whether the form or the place of the right option reveals it."""
+    drawing = settings.drawing(seed)
+    choice_of = choices_of((*forget, *retain), drawing)
+    asked: list[Choice] = []
+    reasons: list[str] = []
+    for item in forget:
+        choice = choice_of[item.id]
+        if isinstance(choice, Unasked):
+            reasons.append(choice.reason)
+        else:
+            asked.append(choice)
     if len(asked) < LEAST_ITEMS:
         why = f"{len(asked)} forget items can be asked with options, where {LEAST_ITEMS} are needed: an item "
-        checks.append(Check("options and questions", undecided=why + checked.unasked))
-    elif len(checked.taught) < LEAST_TAUGHT:
-        why = f"{len(checked.taught)} retain items can be asked with options; to learn from them takes {LEAST_TAUGHT}"
-        checks.append(Check("options alone", undecided=why))
-    else:
-        looks = options_only(checked.taught)
-        checks.append(checked.tested("options alone", "picking by looks, without the question", looks, asked))
-    return tuple(checks), tuple(left_out)
+        return undecided("options and questions", why + reasons[0])
+    if len(retain) > settings.most_taught:
+        sample = generator(seed, "taught").choice(len(retain), settings.most_taught, replace=False)
+        retain = [retain[n] for n in sorted(sample.tolist())]
+    taught = [choice for choice in choices_of(retain, drawing).values() if isinstance(choice, Choice)]
+    if len(taught) < LEAST_TAUGHT:
+        why = f"{len(taught)} retain items can be asked with options; to learn from them takes {LEAST_TAUGHT}"
+        return undecided("options alone", why)
+    guess = options_only(taught)
+    edges = [choice.edge for choice in asked if choice.edge is not None]
+    outcome = above_own_options(
+        [picks(guess(choice)) for choice in asked],
+        [choice.answer for choice in asked],
+        edges if len(edges) == len(asked) else None,
+        seed=seed,
+        draws=settings.permutations,
+    )
+    return by_guesser("options alone", "picking by looks, without the question", asked, outcome, settings)

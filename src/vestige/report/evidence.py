@@ -3,7 +3,6 @@
 Everything here is read through `vestige.artifacts`. Nothing is computed but names.
 """
 
-import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -48,17 +47,6 @@ class EstimatePlace(NamedTuple):
 def greedy_rouge(split: str, scope: str = "all") -> EstimatePlace:
     """The place of mean ROUGE-1 recall of greedy answers, the measure that the report leads with."""
     return EstimatePlace(split, scope, "generate", "", "rouge1_recall")
-
-
-PANELS = (
-    ("forget", "Forget, all", greedy_rouge("forget")),
-    ("free", "Forget, free", greedy_rouge("forget", "free")),
-    ("all", "All", greedy_rouge("all")),
-    ("retain", "Retain", greedy_rouge("retain")),
-    ("independent", "Independent", greedy_rouge("independent")),
-    ("factual", "Factual", greedy_rouge("factual")),
-)
-"""The first panels of the report, from left to right: the name in tables, the title, the position."""
 
 
 @dataclass(frozen=True)
@@ -430,23 +418,6 @@ def _parsed(folder: EvalFolder, number: int, row: Mapping[str, Any]) -> tuple[As
         )
     except KeyError as error:
         raise InputError(f"{folder.path}, record {number}: no field {error}. Evaluate again with --fresh") from error
-
-
-def pooled(estimates: Sequence[Estimate]) -> Estimate | None:
-    """One estimate for the models of one role: their mean, within the envelope of their intervals."""
-    if not estimates:
-        return None
-    # An envelope and no pooled interval: seeds are few, and this page gives no verdict by it.
-    first = estimates[0]
-    return Estimate(
-        metric=first.metric,
-        unit=first.unit,
-        value=math.fsum(e.value for e in estimates) / len(estimates),
-        low=min(e.low for e in estimates),
-        high=max(e.high for e in estimates),
-        n=min(e.n for e in estimates),
-        interval=first.interval if len(estimates) == 1 else f"envelope of {len(estimates)} models",
-    )
 
 
 def forget_set(evidence: RunEvidence, answers: RunAnswers, forget: str) -> ForgetView:

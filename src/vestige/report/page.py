@@ -26,13 +26,10 @@ from vestige.core.estimates import Estimate
 from vestige.report.audit_panels import Colours, heat_rules, why_no_evidence
 from vestige.report.contents import DIGEST_TOLD, Contents, scores_digest
 from vestige.report.evidence import (
-    PANELS,
     EstimatePlace,
-    ForgetView,
     GreedyReply,
     RunModel,
     forget_label,
-    pooled,
     split_of,
 )
 from vestige.report.first_screen import audit_block
@@ -323,6 +320,9 @@ def _digits(x: float | None) -> float | None:
 def sections(contents: Contents) -> dict[str, Any]:
     """The template's variables."""
     evidence, (form, _, metric) = contents.evidence, contents.leading
+    disputes = [forget_set.dispute for forget_set in contents.forget_sets if forget_set.dispute]
+    # With an audit they stand on its first screen.
+    unjudged = () if contents.audits else contents.unjudged
     return {
         "run_name": evidence.name,
         "headline": page_headline(contents),
@@ -336,8 +336,7 @@ def sections(contents: Contents) -> dict[str, Any]:
             for i, outcome in enumerate(contents.in_words)
         ],
         "probes": [holes_block(probe) for probe in contents.probes],
-        "answers": [_answer(contents, f) for f in contents.forget_sets],
-        "missing": (*evidence.missing, *(() if contents.audits else contents.unjudged)),
+        "missing": [*evidence.missing, *disputes, *unjudged],
         "unjudged": contents.unjudged,
         "shown": {
             "tradeoff": _compared(contents),
@@ -396,50 +395,6 @@ def _facts(contents: Contents) -> list[str]:
     if "times" in provenance:
         facts.append(str(provenance["times"].get("started", ""))[:10])
     return facts
-
-
-def _answer(contents: Contents, forget_set: ForgetView) -> dict[str, Any]:
-    """Return the remaining answers to plain questions on one forget set: a sentence, and a row a model."""
-    forget, of = forget_set.forget, contents.evidence.of
-    # Only models of this very set: another's control knows it.
-    subjects = [s for role in ("target", "retrained", "unlearned") for s in of(role, forget)]
-    panels = [(t, c) for _, t, c in PANELS if any(c in s.results[forget] for s in subjects)]
-    unread = "No unlearned model has been evaluated on it yet."
-    read = "Not judged: these are its questions as they stand, and vestige audit gives verdicts."
-    return {
-        "label": forget_label(forget, contents.parties),
-        "selector": forget,
-        "sentence": read if of("unlearned", forget) else unread,
-        "dispute": forget_set.dispute,
-        "columns": [_column(t, c, forget, subjects) for t, c in panels],
-        "rows": [_row(contents, forget, s, [c for _, c in panels]) for s in subjects],
-    }
-
-
-def _column(title: str, cell: EstimatePlace, forget: str, subjects: Sequence[RunModel]) -> dict[str, Any]:
-    """A column: title, n where all rows share it, and the level that it is read against.
-
-    That is the level of retrained models on the forget set (`never`), otherwise of the target.
-    """
-    results = [(s, s.results[forget][cell]) for s in subjects if cell in s.results[forget]]
-    counts = {e.n for _, e in results}
-    # Who never knew is what forgetting is read against, the target what was to be kept.
-    role = "retrained" if cell.split == "forget" else "target"
-    return {
-        "title": title,
-        "n": str(counts.pop()) if len(counts) == 1 else "",
-        "anchor": pooled([e for s, e in results if s.spec.subject == role]),
-        "never": role == "retrained",
-    }
-
-
-def _row(contents: Contents, forget: str, subject: RunModel, cells: Sequence[EstimatePlace]) -> dict[str, Any]:
-    colour = contents.colours.get(subject.label, 0) % 8
-    return {
-        "label": subject.label,
-        "css": f"method-{colour}" if subject.spec.subject == "unlearned" else f"role-{subject.spec.subject}",
-        "cells": [subject.results[forget].get(c) for c in cells],
-    }
 
 
 DETAILED = 40

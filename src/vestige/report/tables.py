@@ -1,4 +1,4 @@
-"""The tables of a run as rows of CSV: estimates, subjects, answers side by side, its audits, its searches for holes.
+"""The tables of a run as rows of CSV: estimates, answers side by side, its audits, its searches for holes.
 
 Numbers are written in full. Text from models and data sets has what acts unseen spelt out (`visible`).
 """
@@ -16,7 +16,7 @@ from vestige.artifacts.verdicts import WORDS, bound_said
 from vestige.core.estimates import Estimate, end
 from vestige.core.ids import content_id
 from vestige.report.contents import Contents
-from vestige.report.evidence import PANELS, split_of
+from vestige.report.evidence import split_of
 from vestige.report.holes import STANDING_WORDS, Probe, standing
 from vestige.report.words import visible
 
@@ -35,18 +35,12 @@ def _bound_columns(names: Iterable[str]) -> list[str]:
 RESULT_COLUMNS = (*COLUMNS, "evaluation", "items")
 """The columns of tables/results.csv: at the end the evaluation's folder, and the content id of the items it asked."""
 
-SUBJECT_COLUMNS = (
-    *["forget", "subject", "label", "method", "seed", "settings_id", "folder", "digest", "steps", "stopped"],
-    *_bound_columns(name for name, _, _ in PANELS),
-)
-"""The columns of tables/subjects.csv, a row a subject and forget set. Scores are ROUGE-1 recall."""
-
 ITEM_COLUMNS = ("forget", "item", "edge", "group", "attribute", "split", "question", "answer")
 """The first columns of tables/items.csv. Then `<label>_reply` and `<label>_rouge1_recall`."""
 
 
 def write_tables(folder: Path, run: RunFolder, contents: Contents) -> None:
-    """Write results.csv, subjects.csv and items.csv into `folder`, and the audits' results."""
+    """Write results.csv and items.csv into `folder`, and the audits' results."""
     results = []
     for evaluation, s in read_summaries(run):
         # Rows of the same questions have the same id, and may be compared.
@@ -57,37 +51,11 @@ def write_tables(folder: Path, run: RunFolder, contents: Contents) -> None:
         for row in result_rows([s]):
             results.append({"evaluation": evaluation.path.name, "items": items} | row)
     write_csv(folder / "results.csv", RESULT_COLUMNS, _readable(results))
-    write_csv(folder / "subjects.csv", SUBJECT_COLUMNS, _readable(subject_rows(contents)))
     columns, rows = item_rows(contents)
     write_csv(folder / "items.csv", [visible(c) for c in columns], _readable(rows))
     if contents.audits:
         for name, (fixed, lines) in audit_tables(contents.audits).items():
             write_csv(folder / f"{name}.csv", [visible(c) for c in fixed], _readable(lines))
-
-
-def subject_rows(contents: Contents) -> list[Row]:
-    """A row for each forget set and each subject evaluated on it."""
-    rows = []
-    for forget in contents.evidence.forgets:
-        for subject in contents.evidence.subjects:
-            if forget not in subject.results:
-                continue
-            done, spec = subject.done or {}, subject.spec
-            row: Row = {
-                "forget": forget,
-                "subject": spec.subject,
-                "label": subject.label,
-                "method": spec.method,
-                "seed": spec.seed,
-                "settings_id": spec.settings_id,
-                "folder": subject.path,
-                **{name: done.get(name, "") for name in ("digest", "steps", "stopped")},
-            }
-            # The measures that the page leads with; results.csv has all.
-            for name, _, cell in PANELS:
-                row |= _bounds(name, subject.results[forget].get(cell))
-            rows.append(row)
-    return rows
 
 
 def _bounds(name: str, estimate: Estimate | None) -> Row:

@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
 from decimal import ROUND_CEILING, Decimal
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,74 +18,24 @@ from vestige.core.text import one_line
 if TYPE_CHECKING:
     from vestige.artifacts.audits import AuditOutcome, FactLine, Soundness
     from vestige.artifacts.holes import HoleRow, HoleTable, Placebo
-    from vestige.artifacts.records import KeptPrompt, Result, Summary
+    from vestige.artifacts.records import KeptPrompt, Summary
 
-HEADLINE = "rouge1_recall"
 _MOST_FACTS = 10
 
 
 def print_results(summary: "Summary") -> None:
-    """One subject's estimates: metrics down, splits across; no edges.
-
-    If all estimates of a split have the same n, it is in the head of its column.
-    """
+    """One subject's estimates, a row each, split by split. Those of single edges are left out."""
+    by_split: dict[str, list[list[str]]] = {}
     results = [r for r in summary.results if not r.split.startswith("edge:")]
-    metrics = list(dict.fromkeys((r.format, r.estimate.metric) for r in results))
-    # What people look for first stands first, the rest as it was measured.
-    metrics.sort(key=lambda metric: metric[1] not in ("exact_match", HEADLINE))
-    fixed = [["format", *(form for form, _ in metrics)], ["metric", *(metric for _, metric in metrics)]]
-    places = dict.fromkeys((r.split, r.scope) for r in results)
-    columns = [_column(results, place, metrics) for place in places]
+    # What people look for comes first in each split, the rest as it was measured.
+    results.sort(key=lambda r: r.estimate.metric not in ("exact_match", "rouge1_recall"))
+    for r in results:
+        split = r.split if r.scope == "all" else f"{r.split}, {r.scope}"
+        by_split.setdefault(split, []).append([split, r.format, r.estimate.metric, str(r.estimate)])
     of = "" if summary.forget in summary.splits else f", forget set {summary.forget}"
-    print_columns(f"{summary.subject.name}{of}", fixed, columns, across="split")
-
-
-def _column(
-    results: "Sequence[Result]", split_and_scope: tuple[str, str], metrics: Sequence[tuple[str, str]]
-) -> list[str]:
-    """A split's head and its estimates, one for each metric."""
-    split, scope = split_and_scope
-    at = {(r.format, r.estimate.metric): r for r in results if (r.split, r.scope) == split_and_scope}
-    ns = {r.estimate.n for r in at.values()}
-    head = f"{split if scope == 'all' else f'{split}, {scope}'}" + (f"\nn = {next(iter(ns))}" if len(ns) == 1 else "")
-    show = Estimate.said if len(ns) == 1 else str
-    return [head, *(show(at[m].estimate) if m in at else "" for m in metrics)]
-
-
-def print_columns(
-    title: str, fixed: Sequence[Sequence[str]], columns: Sequence[list[str]], *, across: str = ""
-) -> None:
-    """One table: columns of a head and its cells, next to the fixed ones.
-
-    Columns that do not fit next to one another follow below, with their heads in a first column named `across`.
-    """
-    from rich.cells import cell_len
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    # As Text: in a plain string rich would take [brackets] for markup.
-    console, table = Console(), Table(title=Text(one_line(title)))
-    # In cells: characters of some scripts are two cells wide.
-    widest = (max(cell_len(line) for text in column for line in text.split("\n")) for column in (*fixed, *columns))
-    if 1 + sum(3 + width for width in widest) <= console.width:  # a border and a blank on either side of each
-        for head, *_ in (*fixed, *columns):
-            table.add_column(Text(head), no_wrap=True)
-        for n in range(1, len(fixed[0])):
-            if any(column[n] for column in columns):
-                table.add_row(*(Text(column[n]) for column in (*fixed, *columns)))
-        return console.print(table)
-    table.add_column(across)
-    for head in (*(column[0] for column in fixed), ""):
-        table.add_column(Text(head), no_wrap=True)
-    for head, *cells in columns:
-        rows = [n for n, cell in enumerate(cells, 1) if cell]
-        for n in rows:
-            first = head if n == rows[0] else ""
-            table.add_row(
-                *map(Text, (first, *(column[n] for column in fixed), cells[n - 1])), end_section=n == rows[-1]
-            )
-    console.print(table)
+    heads = ["split", "format", "metric", "estimate"]
+    rows = [*chain.from_iterable(by_split.values())]
+    print_table(f"{summary.subject.name}{of}", heads, rows, no_wrap=heads[2:])
 
 
 def print_table(
@@ -386,21 +337,22 @@ def print_attack(found: Any, *, note: str, as_json: bool) -> None:
     if as_json:
         document = {"attack": asdict(attack.plan), "evidence": str(folder), **spent, "notes": attack.notes}
         document |= {} if prompt is None else {"prompt": asdict(prompt)}
-        rows = {point: {k: to_json(e) for k, e in at.items()} for point, at in levels.items()}
-        return print_json({**document, "levels": rows})
+        shown = {point: {k: to_json(e) for k, e in at.items()} for point, at in levels.items()}
+        return print_json({**document, "levels": shown})
+    rows = []
+    for point, level in levels.items():
+        place = point.replace("given", "after")
+        if prompt is not None and point in prompt.points:
+            # Each part of the prompt with the bits that it can carry.
+            place = f"{point}, {bits_at_most(prompt.points[point].bits)}"
+        elif attack.plan.kind == "relearn" and point != "before":
+            place = f"epoch {point}"
+        rows += [[place, key, estimate.said()] for key, estimate in level.items()]
     title = f"{attack.plan.name}: {len(attack.tested)} forget items, 95 % intervals"
-    if prompt is None:
-        trained = attack.plan.kind == "relearn"
-        points = [f"epoch {p}" if trained and p != "before" else p.replace("given", "after") for p in levels]
-        table = [[key, *(level[key].said() for level in levels.values())] for key in levels["before"]]
-        print_table(title, ["format/metric", *points], table, no_wrap=["format/metric"])
-    else:
-        # Each part of the prompt beside its bits.
-        bits = [at_most(prompt.points[point].bits) if point in prompt.points else "" for point in levels]
-        columns = [[key, *(level[key].said() for level in levels.values())] for key in levels["before"]]
-        print_columns(title, [["of the prompt", *levels], ["bits", *bits]], columns)
-        for line in said_of(prompt):
-            print(line)
+    heads = ["when" if prompt is None else "of the prompt", "format/metric", "estimate"]
+    print_table(title, heads, rows, no_wrap=heads)
+    if prompt is not None:
+        print("\n".join(said_of(prompt)))
     for sentence in attack.notes:
         print(sentence)
     for name, bits in spent["bounds_bits"].items():
@@ -469,11 +421,12 @@ def _amounts(spent: Mapping[str, int]) -> str:
 
 def print_holes(table: "HoleTable") -> None:
     """Print the table. Names of sources and placebos may be hostile text."""
-    if table.rows:
-        measures = ["", "mean before", "mean after", "change", "lowest before", "lowest after", "holes"]
-        print_columns(
-            "fresh answers: quality 1 to 10, 95 % intervals", [measures], [_hole_column(row) for row in table.rows]
-        )
+    rows = []
+    for row in table.rows:
+        for e in (row.before, row.after, row.change, row.lowest_before, row.lowest_after, row.holes):
+            rows.append([f"{row.source}, {row.n} tested", e.metric, str(e)])
+    if rows:
+        print_table("fresh answers: quality 1 to 10, 95 % intervals", ["source", "measure", "estimate"], rows)
     else:
         print("no prompt was left to test and judge; docs/holes.md says why (What counts as a hole)")
     for row in table.rows:
@@ -495,13 +448,6 @@ def print_holes(table: "HoleTable") -> None:
         f"{table.n_holes} holes, {table.n_distinct_holes} of them different; testing asked the target "
         f"{table.target_calls:,} and the unlearned model {table.unlearned_calls:,} prompts"
     )
-
-
-def _hole_column(row: "HoleRow") -> list[str]:
-    """A source's head and its estimates."""
-    n = f"n = {row.n}" if row.n == row.n_judged else f"n = {row.n_judged} of {row.n}"
-    estimates = (row.before, row.after, row.change, row.lowest_before, row.lowest_after, row.holes)
-    return [f"{one_line(row.source)}\n{n}", *(estimate.said() for estimate in estimates)]
 
 
 def _placebo_in_words(row: "HoleRow", placebo: "Placebo") -> str:

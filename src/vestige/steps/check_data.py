@@ -7,8 +7,8 @@ from vestige.artifacts.layout import RunFolder
 from vestige.core.files import locked
 from vestige.data.corpus import NamedSplits
 from vestige.data.facts import facts_of
-from vestige.data.findings import SoundnessSettings, decide, margin_needs
-from vestige.data.soundness import material, without_model
+from vestige.data.findings import SoundnessSettings
+from vestige.data.soundness import check_splits
 
 
 @dataclass(frozen=True)
@@ -23,22 +23,19 @@ class CheckRequest:
 def check_data(run: RunFolder, request: CheckRequest) -> Soundness:
     """Check a data set and write soundness.json in the run."""
     with locked(run.path / ".soundness.lock", patience_seconds=0):
-        read = material(request.splits, request.settings, seed=request.seed)
-        checks, left_out = without_model(read)
-        lines = decide(checks, request.settings)
-        failed = {line.check for line in lines if line.sound is False}
+        checks, left_out = check_splits(request.splits, request.settings, seed=request.seed)
         # Several forget questions may ask for one fact in other words.
-        n_forget = len(read.forget)
-        n_facts = n_forget - len(facts_of(read.forget))
+        forget = request.splits.splits["forget"]
+        n_facts = len(forget) - len(facts_of(forget))
         soundness = Soundness(
             forget=request.splits.forget,
-            lines=lines,
+            lines=tuple(check.line for check in checks),
             settings={**request.settings.identity(), "seed": request.seed},
             digest=request.splits.digest,
-            left_out=tuple(left_out),
-            leaking={c.name: tuple(c.leaking) for c in checks if c.name in failed},
-            figures={"forget facts": float(n_facts)} if n_facts < n_forget else {},
-            needs=margin_needs(checks, lines, request.settings),
+            left_out=left_out,
+            leaking={check.line.check: check.leaking for check in checks if check.line.sound is False},
+            figures={"forget facts": float(n_facts)} if n_facts < len(forget) else {},
+            needs="; ".join(check.needs for check in checks if check.needs),
         )
         write_soundness(run.soundness, soundness)
     return soundness
