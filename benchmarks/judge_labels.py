@@ -3,9 +3,12 @@
 The labels are one author's, and plain cases on purpose: right, partly right, wrong, off the point, refused, cut short,
 gibberish, an order to the judge, and questions that are none. Constants of the reference-grounded judge were chosen on
 the part "choose"; "test" was written afterwards and used for nothing but measuring.
+
+`python -m benchmarks.judge_labels JUDGE` prints how well a chat model agrees with the labels of "test".
 """
 
 import json
+import sys
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -16,6 +19,8 @@ from jaxtyping import Float
 from scipy.stats import rankdata
 
 from vestige.judges.base import Judge, Request
+from vestige.judges.local import grader_of
+from vestige.judges.spec import judge_spec
 from vestige.judges.tasks import QUALITY_SCALE
 
 Part: TypeAlias = Literal["choose", "test"]
@@ -129,3 +134,7 @@ def _kappa(pairs: list[tuple[bool, bool]]) -> float | None:
     # With two grades the squared weights make no difference: it is the kappa of flags.
     first, second = (np.array(column, dtype=float) for column in zip(*pairs, strict=True))
     return agreement(first, second).kappa
+
+
+if __name__ == "__main__":
+    print(agreement_with_labels(grader_of(judge_spec(sys.argv[1]), Path("judge")).judge))

@@ -8,10 +8,11 @@ import pytest
 from tests.small import nano, squares, written
 
 import vestige
-from vestige.core.errors import InputError, PartialFailure
+from vestige.core.errors import InputError, NothingToTeach, PartialFailure
 from vestige.experiments import EXPERIMENTS, find_experiment
 from vestige.experiments.cost import costs
-from vestige.experiments.lab import Lab, with_objects
+from vestige.experiments.holes import probe_table
+from vestige.experiments.lab import Lab, Question, with_objects
 from vestige.experiments.mt_bench import mt_bench
 from vestige.experiments.rates import Candidate, _choose
 from vestige.experiments.tables import tables
@@ -68,6 +69,26 @@ def test_a_failed_step_leaves_no_tables(tmp_path):
     lab.step(f"{__name__}:one", name="one", value=2)
     with pytest.raises(PartialFailure, match="1 of 2 steps failed"):
         lab.run(lambda tasks: {step.name: InputError("The step fails.")})
+
+
+def untaught(output_dir):
+    raise NothingToTeach("The target answers none of the 0 prompts.")
+
+
+def test_an_arm_without_prompts_to_teach_leaves_the_other_tables(tmp_path):
+    lab = Lab(tmp_path)
+    shots = lab.step(f"{__name__}:untaught", name="prompts")
+    mended = lab.step(f"{__name__}:add", name="mended", value=shots.value("sum"), more=1)
+    other = lab.step(f"{__name__}:one", name="one", value=2)
+    lab.probes.append(Question(mended, {"method": "llmu", "arm": "one-shot gd"}))
+    # Across processes, where an error is known by its name.
+    lab.run(run_tasks, workers=1)
+    assert not mended.folder.exists()
+    assert other.folder.exists()
+    assert not lab.left_out(other)
+    row = probe_table(lab).iloc[0]
+    assert (row["arm"], row["metric"]) == ("one-shot gd", "nothing to teach")
+    assert math.isnan(row["value"])
 
 
 @pytest.mark.parametrize("name", list(EXPERIMENTS))

@@ -210,6 +210,7 @@ def test_a_local_model_writes_greedily_within_its_limit_and_says_what_does_not_f
     assert b.failure == "cut short"
     assert c.text.startswith(b.text)
     assert writer.write([fits]) == [b]
+    assert LocalWriter(tiny, reply_tokens=5).write([longer]) == [b]
     (judged,) = PromptedJudge(writer).judge([Request("validity", "What?")])
     assert judged.failure == "too long"
 

@@ -20,6 +20,10 @@ class NotFinite(InputError):
     """A training's loss or gradient is no longer a number. With a lower learning rate it may stay one."""
 
 
+class NothingToTeach(InputError):
+    """A mitigation has no prompt whose answer the target knows, so that there is nothing to restore."""
+
+
 class PartialFailure(VestigeError):
     """The run ended, and some of its cells failed. The rest is whole and kept."""
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vestige.core.errors import InputError
+from vestige.core.errors import NothingToTeach
 from vestige.core.files import write_jsonl
 from vestige.core.seeds import generator
 from vestige.data.corpus import SourceSettings
@@ -339,7 +339,7 @@ def taught(
         answer_tokens: Longest answer, in tokens.
 
     Raises:
-        InputError: No prompt is left, or the target answers none.
+        NothingToTeach: No prompt is left, or the target answers none.
     """
     from vestige.api import requests, selection
     from vestige.api.inputs import Reading, corpus_of
@@ -365,7 +365,7 @@ def taught(
         if answer and answer.strip():
             rows.append({"question": prompt, "answer": answer})
     if not rows:
-        raise InputError(f"The target answers none of the {len(prompts)} prompts of {probe}, so none can be taught.")
+        raise NothingToTeach(f"The target answers none of the {len(prompts)} prompts of {probe}, so none can be taught.")
     if data is not None:
         corpus = corpus_of(data)
         kept = selection.questions(corpus, forget).splits.get("retain", ())
@@ -400,11 +400,14 @@ def _drawn(things: Sequence[Any], most: int) -> list[Any]:
 
 
 def probe_table(lab: Lab) -> "DataFrame":
-    """Every number of every probe, next to the paper's of Table 1."""
+    """Every number of every probe, next to the paper's of Table 1. An arm without prompts to teach says so."""
     import pandas
 
     frames = []
     for probe in lab.probes:
+        if lab.left_out(probe.step):
+            frames.append(pandas.DataFrame([{"metric": "nothing to teach", **probe.columns}]))
+            continue
         frames.append(pandas.DataFrame(call(probe.step).rows).assign(**probe.columns))
     table = pandas.concat(frames, ignore_index=True)
     # A probe without any tested prompt has no rows.

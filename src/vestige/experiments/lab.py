@@ -13,7 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vestige.core.errors import InputError, PartialFailure
+from vestige.core.errors import InputError, NothingToTeach, PartialFailure
 from vestige.core.ids import content_id
 from vestige.core.text import closest
 from vestige.data.corpus import SourceSettings
@@ -93,6 +93,8 @@ class Lab:
     probes: list[Question] = field(default_factory=list)
     conversations: list[Question] = field(default_factory=list)
     """Steps of MT-Bench."""
+    _untaught: list[str] = field(default_factory=list)
+    """The steps that had nothing to teach."""
     _asked: dict[str, Step] = field(default_factory=dict)
 
     @property
@@ -258,7 +260,10 @@ class Lab:
         return value
 
     def run(self, execute: Callable[..., Mapping[str, Exception]], **how: Any) -> None:
-        """Make every step that is not done. Raises PartialFailure with the names of the failed steps."""
+        """Make every step that is not done. Raises PartialFailure with the names of the failed steps.
+
+        A step that had nothing to teach is no failure: it and the steps after it are left out.
+        """
         from vestige.steps.runner import Task
 
         tasks = []
@@ -266,13 +271,20 @@ class Lab:
             before = tuple(earlier.name for earlier in step.after)
             kind = step.function.rpartition(":")[2]
             tasks.append(Task(step.name, run_step, {"step": step}, after=before, kind=kind))
-        failed = execute(tasks, **how)
+        failed = dict(execute(tasks, **how))
+        self._untaught = [name for name, error in failed.items() if isinstance(error, NothingToTeach)]
+        for name in self._untaught:
+            del failed[name]
         if failed:
             reasons = [f"{name}: {error}" for name, error in failed.items()]
             raise PartialFailure(
                 f"{len(failed)} of {len(tasks)} steps failed, so there are no tables. "
                 f"The same command tries them again. {'. '.join(reasons[:5])}"
             )
+
+    def left_out(self, step: Step) -> bool:
+        """Whether the step had nothing to teach, or waits for one that had nothing."""
+        return step.name in self._untaught or any(self.left_out(earlier) for earlier in step.after)
 
     def scores(self) -> "DataFrame":
         """Return the score of every question of every evaluated model, with the columns of its step."""

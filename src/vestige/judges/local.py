@@ -25,6 +25,8 @@ class LocalWriter:
     """
 
     loaded: LoadedModel
+    reply_tokens: int = 2048
+    """Longest reply, whatever the task allows."""
 
     @property
     def name(self) -> str:
@@ -48,8 +50,8 @@ class LocalWriter:
         ids = [self._ids(prompt, context) for prompt in prompts]
         written = [Written("", "too long")] * len(prompts)
         # Prompts of one limit go together.
-        for most in sorted({p.max_tokens for p in prompts}):
-            rows = [i for i, p in enumerate(prompts) if p.max_tokens == most and ids[i]]
+        for most in sorted({self._most(p) for p in prompts}):
+            rows = [i for i, p in enumerate(prompts) if self._most(p) == most and ids[i]]
             with finite_logits(self.loaded):
                 replies = generate(
                     self.loaded.model,
@@ -71,9 +73,13 @@ class LocalWriter:
         except InputError:
             return ()
         # A reply that is cut off by the context would be read as a judge that says nothing.
-        if len(ids) + prompt.max_tokens <= context:
+        if len(ids) + self._most(prompt) <= context:
             return ids
         return ()
+
+    def _most(self, prompt: WriterPrompt) -> int:
+        """Longest reply to this prompt, in tokens."""
+        return min(prompt.max_tokens, self.reply_tokens)
 
 
 def grader_of(spec: JudgeSpec, replies: Path, device: str = "auto") -> Grader:
@@ -83,9 +89,11 @@ def grader_of(spec: JudgeSpec, replies: Path, device: str = "auto") -> Grader:
         writer = ServerWriter(spec.settings, replies)
         return Grader(PromptedJudge(writer), spec.settings.judge_identity(), writer)
     if isinstance(spec.settings, LocalSettings):
-        loaded = load(ModelSettings(model=spec.model, device=device, **spec.settings.model_dump()))
-        writer = LocalWriter(loaded)
-        return Grader(PromptedJudge(writer), {"judge": "local", "model": loaded.digest().id}, writer)
+        read = spec.settings.model_dump(exclude={"reply_tokens"})
+        loaded = load(ModelSettings(model=spec.model, device=device, **read))
+        writer = LocalWriter(loaded, spec.settings.reply_tokens)
+        identity = {"judge": "local", "model": loaded.digest().id, "reply_tokens": writer.reply_tokens}
+        return Grader(PromptedJudge(writer), identity, writer)
     values = {} if isinstance(spec.settings, Settings) else spec.settings
     judge = find_judge(spec.kind).build(values, where=f"judge {spec.kind}")
     return Grader(judge, {"judge": spec.kind, "version": judge.version, "settings": judge.identity()})

@@ -54,6 +54,8 @@ class LocalSettings(Settings):
     """Chat template, where the tokeniser has none."""
     trust_remote_code: bool = False
     """Run code that comes with the model."""
+    reply_tokens: PositiveInt = 2048
+    """Longest reply, in tokens. A longer one counts as cut short, which is a failure and no score."""
 
 
 class ServerSettings(Server):
