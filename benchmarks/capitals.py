@@ -2,8 +2,10 @@
 
 `python -m benchmarks.capitals COUNTRYINFO FOLDER` makes the tables of docs/findings/language.md. COUNTRYINFO is the
 folder `countryinfo/data` of the package countryinfo 1.0.1. The command continues where it was interrupted: each step
-has a folder of its own below FOLDER. results/capitals.json names the countries whose capital the model gave, and the 60
-of them that are forgotten. Another 60, which it did not name, are the control of the attacks.
+has a folder of its own below FOLDER. FOLDER/records.csv.gz has the score of every question. Those of the page are
+results/capitals.csv.gz, and `benchmarks.language` makes its tables from them. results/capitals.json names the countries
+whose capital the model gave, and the 60 of them that are forgotten. Another 60, which it did not name, are the control
+of the attacks.
 
 Lost harmless knowledge is looked for in further questions about the 60 countries, and in `--benchmark NAME=FILE`, any
 multiple-choice data that Vestige reads. A training on the kept capitals alone is the placebo.
@@ -125,27 +127,28 @@ def scores(results: Any, **columns: Any) -> pd.DataFrame:
     """The score of each question, with the columns that tell its model and attack."""
     frame: pd.DataFrame = results.items()
     frame = frame[frame["metric"].isin(SHOWN) & frame["split"].isin(["forget", "retain"])]
-    return frame.assign(metric=frame["metric"].map(SHOWN), **columns)
+    return frame.assign(metric=frame["metric"].map(SHOWN), part="scores", **columns)
 
 
 def attacked(results: Any, **columns: Any) -> pd.DataFrame:
     """The scores of the tested questions before the attack and after its last point."""
-    frame = scores(results, **columns)
+    frame = scores(results, **columns).assign(part="attacks")
     frame = frame[(frame["split"] == "forget") & frame["attack"].isin(["", frame["attack"].iloc[-1]])]
     frame["stage"] = np.where(frame["attack"] == "", "before", "after")
     return frame
 
 
-def by_length(result: Any) -> tuple[dict[str, float], pd.DataFrame]:
-    """The bits that the prefix can carry and those that the tested answers need; mean scores by the prefix's length."""
+def cut_short(result: Any, **columns: Any) -> pd.DataFrame:
+    """The scores of the tested questions at each length of a prefix, and the bits that it carries and they need."""
     frame = result.items()
     frame = frame[frame["split"] == "forget"]
     missing = frame[(frame["attack"] == "") & (frame["metric"] == "qa.answer_bits")]["value"]
-    bits = {"carried": min(result.spent["bounds_bits"].values()), "needed": -float(missing.sum())}
-    frame = frame[frame["metric"].isin(SHOWN)]
-    frame = frame.assign(metric=frame["metric"].map(SHOWN))
-    means = frame.groupby(["attack", "metric"], sort=False)["value"].mean().unstack().reset_index()
-    return {**bits, "ratio": bits["carried"] / bits["needed"]}, means
+    bits = {"bits carried": min(result.spent["bounds_bits"].values()), "bits needed": -float(missing.sum())}
+    shown = frame[frame["metric"].isin(SHOWN)]
+    shown = shown.assign(metric=shown["metric"].map(SHOWN))
+    rows = [{"attack": "", "metric": name, "value": value} for name, value in bits.items()]
+    both: pd.DataFrame = pd.concat([shown, pd.DataFrame(rows)])
+    return both.assign(part="prefix", **columns)
 
 
 def gains(frame: pd.DataFrame) -> pd.DataFrame:
@@ -216,6 +219,31 @@ def losses(frame: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+COLUMNS = ("part", "model", "seed", "questions", "attack_on", "attack", "stage", "split", "metric", "item", "value")
+
+
+def tables(records: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """The tables of the parts that the records have."""
+    found = {}
+    parts = {str(name): frame for name, frame in records.groupby("part", sort=False)}
+    if "scores" in parts:
+        found["Scores"] = vestige.pool(parts["scores"], by=("model", "split", "metric"))
+        found["Exact tests between models"] = exact_tests(parts["scores"])
+    if "harmless" in parts:
+        found["Lost harmless knowledge"] = losses(parts["harmless"])
+    if "attacks" in parts:
+        gained = gains(parts["attacks"].drop(columns="attack").rename(columns={"attack_on": "attack"}))
+        by_attack = gained.groupby(["attack", "model", "metric"], sort=False)[["before", "after", "gain"]]
+        found["Gains"] = by_attack.mean().reset_index()
+        found["Gains beyond the base model"] = beyond(gained)
+        found["Gains beyond capitals that were never named"] = beyond_unknown(gained)
+    if "prefix" in parts:
+        # Each prefix is shown with its model, from the whole one down to none.
+        by_length = parts["prefix"].fillna({"attack": ""}).groupby(["model", "attack", "metric"], sort=False)
+        found["The prefix cut short"] = by_length["value"].mean().unstack().reset_index()
+    return found
+
+
 class Trial(NamedTuple):
     """The questions, the folder of the steps, and how models are trained."""
 
@@ -224,6 +252,7 @@ class Trial(NamedTuple):
     known: list[dict[str, Any]]
     forget: list[dict[str, Any]]
     unknown: list[dict[str, Any]]
+    records: list[pd.DataFrame]
 
     @property
     def common(self) -> dict[str, Any]:
@@ -235,10 +264,15 @@ class Trial(NamedTuple):
         """The questions that no method forgets."""
         return [row for row in self.known if row not in self.forget]
 
-    def show(self, tables: dict[str, pd.DataFrame]) -> None:
-        """Write the tables of a stage and print them, so that an interruption loses none."""
-        write(tables, self.folder / "tables" / next(iter(tables)))
-        for title, table in tables.items():
+    def keep(self, frames: list[pd.DataFrame]) -> None:
+        """Add the scores of a stage to the records, and print its tables, so that an interruption loses none."""
+        frame = pd.concat(frames)
+        self.records.append(frame)
+        kept = pd.concat(self.records).reindex(columns=COLUMNS)
+        kept.to_csv(self.folder / "records.csv.gz", index=False, compression={"method": "gzip", "mtime": 0})
+        found = tables(kept[kept["part"].isin(frame["part"])])
+        write(found, self.folder / "tables" / next(iter(found)))
+        for title, table in found.items():
             print(f"\n{title}\n\n{as_markdown(table)}")
 
 
@@ -264,10 +298,7 @@ def unlearned(trial: Trial, seeds: int) -> dict[str, Any]:
             )
             models.setdefault(name, model)
             asked.append(scores(vestige.evaluate(model, evals=EVALS, **trial.common), model=name, seed=seed))
-    shown = pd.concat(asked)
-    shown.to_csv(trial.folder / "scores.csv", index=False)
-    pooled = vestige.pool(shown, by=("model", "split", "metric"))
-    trial.show({"Scores": pooled, "Exact tests between models": exact_tests(shown)})
+    trial.keep(asked)
     return models
 
 
@@ -289,11 +320,11 @@ def harmless(trial: Trial, models: dict[str, Any], benchmarks: list[str]) -> Non
         place = trial.folder / "base" if name == "base" else None
         for title, data, evals, metric in asked:
             frame = vestige.evaluate(model, data=data, evals=evals, output_dir=place, device="cpu").items()
-            found.append(frame[frame["metric"] == metric].assign(model=name, questions=title))
-    trial.show({"Lost harmless knowledge": losses(pd.concat(found))})
+            found.append(frame[frame["metric"] == metric].assign(model=name, questions=title, part="harmless"))
+    trial.keep(found)
 
 
-def relearned(trial: Trial, models: dict[str, Any]) -> list[pd.DataFrame]:
+def relearned(trial: Trial, models: dict[str, Any]) -> None:
     """Relearn on some of the forgotten capitals and on the kept ones, and do the same for capitals never named."""
     # All that a model gains for capitals that it never named, the attack gave it.
     never = {"data": [*trial.unknown, *trial.kept], "forget": trial.unknown, "device": "cpu"}
@@ -313,14 +344,12 @@ def relearned(trial: Trial, models: dict[str, Any]) -> list[pd.DataFrame]:
                 place = trial.folder / f"attacks {name}{which}"
                 result = vestige.attack(model, attack, evals=EVALS, output_dir=place, **data)
                 after.append(attacked(result, model=name, attack_on=f"{material}{which}"))
-    show_gains(trial, after)
-    return after
+    trial.keep(after)
 
 
-def prefixed(trial: Trial, models: dict[str, Any], steps: int, after: list[pd.DataFrame]) -> None:
+def prefixed(trial: Trial, models: dict[str, Any], steps: int) -> None:
     """Search a prefix for the base model and for NPO-GD, and ask with it cut short."""
     prefix = find_attack("prefix").build({"items": 7, "tokens": 100, "steps": steps, "candidates": 16})
-    spent, lengths = [], []
     for name in ("base", "NPO-GD 1e-4"):
         result = vestige.attack(
             models[name],
@@ -330,22 +359,7 @@ def prefixed(trial: Trial, models: dict[str, Any], steps: int, after: list[pd.Da
             output_dir=trial.folder / f"attacks {name}",
             **trial.common,
         )
-        after.append(attacked(result, model=name, attack_on="prefix"))
-        bits, cut = by_length(result)
-        spent.append({"model": name, **bits})
-        lengths.append(cut.assign(model=name))
-    show_gains(trial, after)
-    trial.show({"Bits of the prefix": pd.DataFrame(spent), "The prefix cut short": pd.concat(lengths)})
-
-
-def show_gains(trial: Trial, after: list[pd.DataFrame]) -> None:
-    """The gains by the attacks so far, and those beyond the base model's."""
-    frame = pd.concat(after).drop(columns="attack").rename(columns={"attack_on": "attack"})
-    gained = gains(frame)
-    by_attack = gained.groupby(["attack", "model", "metric"], sort=False)[["before", "after", "gain"]]
-    tables = {"Gains": by_attack.mean().reset_index(), "Gains beyond the base model": beyond(gained)}
-    tables["Gains beyond capitals that were never named"] = beyond_unknown(gained)
-    trial.show(tables)
+        trial.keep([cut_short(result, model=name)])
 
 
 def main() -> None:
@@ -368,14 +382,15 @@ def main() -> None:
         known=[by_code[code] for code in chosen["known"]],
         forget=forget,
         unknown=random.Random(0).sample(never, len(forget)),
+        records=[],
     )
     models = unlearned(trial, words.seeds)
     # It changes no score, so it is neither asked more nor attacked.
     del models["RMU 1e-4"]
     harmless(trial, models, words.benchmark)
-    after = relearned(trial, models)
+    relearned(trial, models)
     if words.prefix_steps:
-        prefixed(trial, models, words.prefix_steps, after)
+        prefixed(trial, models, words.prefix_steps)
 
 
 if __name__ == "__main__":

@@ -119,7 +119,8 @@ def experiment_command(
     workers = workers_for("cpu" if cpu else "auto", jobs, on_cpu=2)
     with progress_bar(name) as show:
         lab.run(run_tasks, workers=workers, executor=where, show=show)
-    found = tables(lab.scores(), report)
+    scores = lab.scores()
+    found = tables(scores, report)
     if report.holes:
         from vestige.experiments.holes import conversation_table, probe_table
 
@@ -129,6 +130,8 @@ def experiment_command(
     if report.bits:
         found["Bits that attacks carry and answers need"] = bits(lab)
     write(found, folder / "tables" / name)
+    # Without the time of writing, so that equal scores are equal bytes.
+    scores.to_csv(folder / "tables" / name / "items.csv.gz", index=False, compression={"method": "gzip", "mtime": 0})
     for title, table in found.items():
         typer.echo(f"\n{title}\n\n{as_markdown(table)}")
     typer.echo(f"\ntables: {folder / 'tables' / name}")

@@ -30,6 +30,8 @@ EVALS = {
 def eval_home(name: str) -> str:
     """Return the class of an evaluation as `module:Class`. Another package may bring it. Nothing is loaded."""
     homes = {**installed("evals"), **EVALS}
+    if name not in homes and ":" in name:
+        raise InputError(f"evaluation {name!r}: its package has no entry point for it. See docs/extend.md")
     if name not in homes:
         raise InputError(f"unknown evaluation {name!r}. {closest(name, list(homes))}")
     return homes[name]
