@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from vestige.api import compare
+from vestige.api import compare, judge
 from vestige.api.comparing import short_names
 from vestige.auditing.compare import ComparedScore, _finding
 from vestige.cli.app import app
@@ -116,3 +116,38 @@ def test_a_finding_needs_the_test_and_the_interval():
     found = [ComparedScore(**values, low=-0.2, high=high, needed=9, finding="lower") for high in (-0.01, 0.01)]
     assert [_finding(row, 0.001) for row in found] == ["lower", "no difference shown"]
     assert _finding(found[0], 0.06) == "no difference shown"
+
+
+def audit_of(folder: Path, known: dict[str, int], documents: int = 20) -> Path:
+    """An audit of scores: 40 questions, of which each model knows the first ones."""
+    table = []
+    roles = {"target": "target", "base": "target", "fresh": "retrained"}
+    for model, right in {**known, "fresh": 0}.items():
+        for n in range(40):
+            row = {"model": model, "role": roles.get(model, "unlearned"), "item": f"q{n}"}
+            table.append({**row, "format": "generate", "group": f"d{n % documents}", "score": float(n < right)})
+    judge(table, output_dir=folder)
+    return folder
+
+
+def test_models_of_two_audits_are_compared_by_name(tmp_path: Path):
+    first = audit_of(tmp_path / "a", {"target": 40, "npo": 30, "ga": 20})
+    second = audit_of(tmp_path / "b", {"target": 40, "ga": 0, "new": 5})
+    scores = compare(first, second).scores
+    assert [(s.first, s.model, s.difference) for s in scores] == [
+        ("a: target", "b: target", 0.0),
+        ("a: ga", "b: ga", -0.5),
+    ]
+    assert scores[1].finding == "lower"
+    # Within one audit the target is the one that all are compared with.
+    assert [(s.first, s.model) for s in compare(first).scores] == [("a: target", "a: npo"), ("a: target", "a: ga")]
+    with pytest.raises(InputError, match="share no model of one name"):
+        compare(first, audit_of(tmp_path / "c", {"base": 40, "other": 3}))
+
+
+def test_no_difference_of_five_groups_is_called_none(tmp_path: Path):
+    # The smallest p-value of five signs is 2 / 32.
+    first = audit_of(tmp_path / "a", {"target": 40, "ga": 40}, documents=5)
+    second = audit_of(tmp_path / "b", {"target": 40, "ga": 0}, documents=5)
+    scores = compare(first, second).scores
+    assert [(s.p_value, s.finding) for s in scores] == [(1.0, "open"), (0.0625, "open")]

@@ -28,8 +28,10 @@ def test_a_mean_over_questions_and_seeds():
 
 
 def test_one_seed_has_no_spread_of_seeds():
-    (row,) = pool(frame("a", [[1, 0]]), by=["method"]).to_dict("records")
-    assert math.isnan(row["sd"])
+    table = pool(frame("a", [[1, 0]]), by=["method"])
+    assert math.isnan(table["sd"].iloc[0])
+    assert table.to_markdown(index=False).startswith("| method   |   mean |")
+    assert r"\begin{tabular}" in table.to_latex()
 
 
 def test_a_paired_difference_with_its_test():

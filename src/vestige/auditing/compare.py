@@ -1,7 +1,8 @@
 """Two or more models on the same questions: paired differences of any score in their logs, without controls.
 
 Every log is read by the readers of `vestige.logs`, or as a table of scores, and questions are matched as in an audit of
-logs (`auditing.questions`). Each model is compared with the first. Holm's correction covers all rows.
+logs (`auditing.questions`). Each model is compared with the first, and each model of a second audit with that of the
+same name in the first. Holm's correction covers all rows.
 """
 
 import math
@@ -43,7 +44,8 @@ class _TaskScore(NamedTuple):
 class ComparedScore:
     """One model against the first by one score on one task. `difference` is model minus first.
 
-    `finding` is `open` if questions that only one model answered could change the sign. `needed` is the number of
+    `finding` is `open` if questions that only one model answered could change the sign, or if there are too few groups
+    for any difference to be significant. `needed` is the number of
     questions that would show a difference of this size, or of the requested size, with a power of 80 %.
     """
 
@@ -94,6 +96,8 @@ class _LogQuestions:
     registry: dict[str, Questions] = field(default_factory=dict)
     texts: dict[str, str] = field(default_factory=dict)
     replies: dict[str, dict[str, str]] = field(default_factory=dict)
+    audited: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """The audit and the name of each model of an audit."""
 
 
 def compare(
@@ -130,9 +134,9 @@ def compare(
             scores[own_name] = values
     if len(scores) < 2:
         raise InputError("a comparison needs at least two models. Give a second log or table.")
-    (first, of_first), *others = scores.items()
     rows = []
-    for name, values in others:
+    for first, name in _pairs(list(models), list(scores), known.audited):
+        of_first, values = scores[first], scores[name]
         common = [score for score in of_first if score in values]
         if not common:
             theirs, ours = _listed(values), _listed(of_first)
@@ -146,6 +150,24 @@ def compare(
     adjusted = holm([row.p_value for row in rows])
     found = tuple(replace(row, p_holm=p, finding=_finding(row, p)) for row, p in zip(rows, adjusted, strict=True))
     return ComparedModels(found, tuple(_questions(scores, known)))
+
+
+def _pairs(
+    given: Sequence[str], models: Sequence[str], audited: Mapping[str, tuple[str, str]]
+) -> Iterator[tuple[str, str]]:
+    """Who is compared with whom: with the first model, or by name if several audits were given."""
+    if len(given) < 2 or len(audited) < len(models):
+        for name in models[1:]:
+            yield models[0], name
+        return
+    of_first = {model: own for own, (audit, model) in audited.items() if audit == given[0]}
+    shared = False
+    for own, (audit, model) in audited.items():
+        if audit != given[0] and model in of_first:
+            shared = True
+            yield of_first[model], own
+    if not shared:
+        raise InputError(f"the audits share no model of one name. The first has {one_line(', '.join(of_first))}.")
 
 
 def _questions(scores: Mapping[str, Values], known: _LogQuestions) -> Iterator[ComparedQuestion]:
@@ -226,15 +248,21 @@ def _items(part: LogPart, questions: Questions, own: dict[Items, Items], file: P
 
 
 def _of_audit(audit: AuditFolder, name: str, known: _LogQuestions) -> Iterator[tuple[str, Values]]:
-    """The target and the unlearned models of an audit as they stand, by split and format."""
+    """The target and the unlearned models of an audit as they stand, by split and format.
+
+    An audit has some 70 scores. The hits alone are compared, if it has any.
+    """
     if not audit.scores.is_file():
         raise InputError(f"{audit.path} has no score table. Judge the run again with `vestige audit --rejudge`.")
     table = read_table(audit.scores)
+    hits = {key for key, measurement in table.measurements.items() if measurement.score_type == "hit"}
     for role in ("target", "unlearned"):
         for model in (model for model, own in table.roles.items() if own == role):
             source = Source(model)
             values: Values = {}
             for key, scores in table.values.get(source, {}).items():
+                if hits and key not in hits:
+                    continue
                 for item, value in scores.items():
                     question = table.questions.get(item, Question())
                     values.setdefault(_TaskScore(question.split, table.measurements[key]), {})[item] = value
@@ -242,6 +270,7 @@ def _of_audit(audit: AuditFolder, name: str, known: _LogQuestions) -> Iterator[t
             for item, text in table.texts.get(source, {}).items():
                 known.texts.setdefault(item, text.question)
                 known.replies.setdefault(f"{name}: {model}", {})[item] = text.reply
+            known.audited[f"{name}: {model}"] = name, model
             yield f"{name}: {model}", values
 
 
@@ -289,7 +318,9 @@ def _compared(
         labels = [groups.get(item) or groups.get(texts.get(item, "")) or f"question {item}" for item in items]
     bounds = None
     low, high = score.measurement.low, score.measurement.high
-    if low is not None and high is not None and math.isfinite(low) and math.isfinite(high):
+    if score.measurement.score_type == "hit":
+        bounds = 0.0, 1.0
+    elif low is not None and high is not None and math.isfinite(low) and math.isfinite(high):
         bounds = low, high
     paired = paired_difference(
         a, b, clusters=labels, bounds=bounds, seed=derive_seed(seed, "compare", score.task, score.measurement.name)
@@ -330,6 +361,9 @@ def _open_or(value: float, worst_low: float, worst_high: float, n_missing: int) 
 
 
 def _finding(row: ComparedScore, p_holm: float) -> Finding:
+    # The smallest p-value of a test by signs.
+    if 2.0 ** (1 - row.n_clusters) > LEVEL:
+        return "open"
     # The interval allows for rare large differences that no question showed, and the test does not. Both must agree.
     if p_holm > LEVEL or row.low <= 0 <= row.high:
         return "no difference shown"

@@ -27,7 +27,7 @@ def compare_command(
     """Compare models on the same questions by their logs: difference, 95 % interval, p-value, questions needed.
 
     No control and no target are needed. Exit code 0: no model scores lower than the first; 3: one does; 4: none does
-    significantly, but questions that a log lacks could change a finding.
+    significantly, but questions that a log lacks could change a finding, or there are too few groups.
 
     Args:
         logs: Logs, folders of logs, tables of scores or folders of audits. The first is the one to compare with.
