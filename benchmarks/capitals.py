@@ -158,19 +158,6 @@ def gains(frame: pd.DataFrame) -> pd.DataFrame:
     return wide.assign(gain=wide["after"] - wide["before"])
 
 
-def beyond(gained: pd.DataFrame) -> pd.DataFrame:
-    """Each model's gain beyond the base model's on the same questions: bootstrap interval and exact sign test."""
-    rows = []
-    for (attack, metric), group in gained.groupby(["attack", "metric"], sort=False):
-        wide = group.pivot(index="item", columns="model", values="gain")
-        # The prefix is searched for some models alone.
-        for model in wide.columns.drop("base"):
-            more = (wide[model] - wide["base"]).dropna().to_numpy()
-            row = {"attack": attack, "metric": metric, "model": model, "beyond base": more.mean()}
-            rows.append({**row, **interval(more), **exact_test(0, more), "questions": len(more)})
-    return pd.DataFrame(rows)
-
-
 def beyond_unknown(gained: pd.DataFrame) -> pd.DataFrame:
     """Each model's gain for capitals to forget, less its gain for capitals that the base model never named.
 
@@ -235,7 +222,6 @@ def tables(records: pd.DataFrame) -> dict[str, pd.DataFrame]:
         gained = gains(parts["attacks"].drop(columns="attack").rename(columns={"attack_on": "attack"}))
         by_attack = gained.groupby(["attack", "model", "metric"], sort=False)[["before", "after", "gain"]]
         found["Gains"] = by_attack.mean().reset_index()
-        found["Gains beyond the base model"] = beyond(gained)
         found["Gains beyond capitals that were never named"] = beyond_unknown(gained)
     if "prefix" in parts:
         # Each prefix is shown with its model, from the whole one down to none.
