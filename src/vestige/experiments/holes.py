@@ -365,7 +365,7 @@ def taught(
         if answer and answer.strip():
             rows.append({"question": prompt, "answer": answer})
     if not rows:
-        raise NothingToTeach(f"The target answers none of the {len(prompts)} prompts of {probe}, so none can be taught.")
+        raise NothingToTeach(f"The target answers none of {len(prompts)} prompts of {probe}, so there is none to teach.")
     if data is not None:
         corpus = corpus_of(data)
         kept = selection.questions(corpus, forget).splits.get("retain", ())
