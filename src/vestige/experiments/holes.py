@@ -365,7 +365,7 @@ def taught(
         if answer and answer.strip():
             rows.append({"question": prompt, "answer": answer})
     if not rows:
-        raise NothingToTeach(f"The target answers none of {len(prompts)} prompts of {probe}, so there is none to teach.")
+        raise NothingToTeach(f"The target answers none of {len(prompts)} prompts of {probe}, and none can be taught.")
     if data is not None:
         corpus = corpus_of(data)
         kept = selection.questions(corpus, forget).splits.get("retain", ())
