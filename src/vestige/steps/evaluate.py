@@ -292,10 +292,17 @@ def _sum_up(plan: _Plan, subject: Subject) -> None:
     basis = _basis(plan, subject, views)
     if follows(folder, folder.scores, basis) and all(follows(folder, folder.summary(v.forget), basis) for v in views):
         return
+    key = ""
+    if basis and subject.stored_for and not (subject.attacked or subject.verify):
+        key = entry_key("scores", [plan.identity, basis], subject.stored_for)
+    if key and restore(folder.path, key, folder.collected.name):
+        return
     scores = [evaluation.score(r) for r in records]
     write_scores(folder, ({"item": r["item"], **s} for r, s in zip(records, scores, strict=True)), basis)
     for view in views:
         write_summary(folder, _summary(evaluation, subject.spec, view, records, scores, request.seed), basis)
+    if key:
+        keep(folder.path, key, [folder.scores, *(folder.summary(view.forget) for view in views), folder.collected])
 
 
 def _restricted(view: View, only: frozenset[str] | None) -> View:

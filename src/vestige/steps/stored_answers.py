@@ -1,9 +1,12 @@
 """Answers of target and controls, stored by content under VESTIGE_HOME, so that a second audit does not ask again.
 
-An entry's name covers everything that can change its bytes: the weights, the items, the attack, the seed, the versions,
-the processor and the device. So no entry is ever given for another.
+Their scores and summaries are stored too, and the positive control. An entry's name covers everything that can change
+its bytes: the weights, the items, the attack, the seed, the versions, the processor and the device. So no entry is ever
+given for another.
 """
 
+import contextlib
+import os
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
@@ -19,13 +22,15 @@ from vestige.core.store import read_sealed, write_sealed
 from vestige.models.cache import cache_folder
 
 _FILES = "files"
+LIMIT = 10_000_000_000
+"""The maximum size of the store, in bytes. A tenth of it is the maximum of an entry."""
 
 
 def entry_key(kind: str, identity: Any, device: str) -> str:
     """The name of an entry.
 
     Args:
-        kind: `evaluation` or `attack`.
+        kind: `evaluation`, `scores`, `attack` or `control`.
         identity: All that can change the answers, except for this machine.
         device: The device that the model goes to.
 
@@ -67,6 +72,7 @@ def restore(folder: Path, key: str, last: str) -> bool:
             raise InputError(f"{entry} is another entry")
         names = sorted(stored["names"], key=lambda name: (name == last, name))
         contents = {name: (entry / _FILES / name).read_bytes() for name in names}
+        os.utime(entry)
     except (VestigeError, OSError):
         shutil.rmtree(entry, ignore_errors=True)
         return False
@@ -79,10 +85,10 @@ def restore(folder: Path, key: str, last: str) -> bool:
 
 def keep(folder: Path, key: str, files: Iterable[Path]) -> None:
     """Store files of a folder as an entry. A store that cannot be written, on a full disk say, stops no audit."""
-    entry = _entry(key)
-    if (entry / "entry.json").is_file():
+    entry, stored = _entry(key), list(files)
+    if (entry / "entry.json").is_file() or sum(file.stat().st_size for file in stored) > LIMIT / 10:
         return
-    names = [file.relative_to(folder).as_posix() for file in files]
+    names = [file.relative_to(folder).as_posix() for file in stored]
     try:
         with replacing(entry, patience_seconds=0.0):
             for name in names:
@@ -93,6 +99,22 @@ def keep(folder: Path, key: str, files: Iterable[Path]) -> None:
             write_sealed(entry / "entry.json", {"key": key, "names": names}, [entry / _FILES / name for name in names])
     except (VestigeError, OSError):
         shutil.rmtree(entry, ignore_errors=True)
+
+
+def trim(limit: int = LIMIT) -> None:
+    """Remove the entries that were not used for the longest time, until the store has at most `limit` bytes."""
+    sizes: dict[Path, int] = {}
+    last_used: dict[Path, float] = {}
+    with contextlib.suppress(OSError):
+        for entry in _entry("").parent.parent.glob("*/*/"):
+            sizes[entry] = sum(file.stat().st_size for file in entry.rglob("*"))
+            last_used[entry] = entry.stat().st_mtime
+    total = sum(sizes.values())
+    for entry in sorted(sizes, key=lambda entry: last_used.get(entry, 0.0)):
+        if total <= limit:
+            return
+        shutil.rmtree(entry, ignore_errors=True)
+        total -= sizes[entry]
 
 
 def _entry(key: str) -> Path:
