@@ -224,7 +224,7 @@ def suppress_task(run: str, request: AuditRequest, report: Report) -> None:
     folder, suppression_request = suppressed(RunFolder(Path(run)), request)
     key = entry_key("control", asdict(suppress_spec(suppression_request)), request.device)
     with locked(folder.lock):
-        if request.store and not folder.done.exists() and restore(folder.path, key, folder.done.name):
+        if request.store and not folder.done.exists() and restore(folder.path, key):
             return
     suppress(folder, suppression_request, lambda p: report(p.step / p.n_steps))
     if request.store:

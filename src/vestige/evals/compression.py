@@ -127,7 +127,6 @@ class AcrSettings(Evaluation):
                 ascii_only=self.ascii_only,
                 replaced=1,
                 buffer=0,
-                restarts=1,
             )
             # Of the length too, so that a search does not depend on those before it.
             seed = derive_seed(self.seed, "acr", item.id, n_tokens)

@@ -261,7 +261,7 @@ def _stored_keys(subject: Subject, plans: Sequence[_Plan]) -> dict[Path, str]:
 def _restored(place: EvalFolder, key: str) -> bool:
     """Whether the answers were in the store, and are now in the evaluation's folder."""
     number = next_number(place)
-    if not restore(place.path, key, place.collected.name):
+    if not restore(place.path, key):
         return False
     write_json(place.provenance, {**read_json(place.provenance), "number": number, "from_store": key})
     return True
@@ -295,7 +295,7 @@ def _sum_up(plan: _Plan, subject: Subject) -> None:
     key = ""
     if basis and subject.stored_for and not (subject.attacked or subject.verify):
         key = entry_key("scores", [plan.identity, basis], subject.stored_for)
-    if key and restore(folder.path, key, folder.collected.name):
+    if key and restore(folder.path, key):
         return
     scores = [evaluation.score(r) for r in records]
     write_scores(folder, ({"item": r["item"], **s} for r, s in zip(records, scores, strict=True)), basis)

@@ -52,13 +52,12 @@ def _where(device: str) -> str:
     return kind
 
 
-def restore(folder: Path, key: str, last: str) -> bool:
+def restore(folder: Path, key: str) -> bool:
     """Copy an entry into a folder.
 
     Args:
         folder: Where the files go. The caller holds its lock.
         key: The entry.
-        last: The file that is copied last, since with it the others count as whole.
 
     Returns:
         Whether the entry was there. A damaged entry is deleted and counts as absent, so that the model is queried.
@@ -68,10 +67,9 @@ def restore(folder: Path, key: str, last: str) -> bool:
         return False
     try:
         stored = read_sealed(entry / "entry.json", "key", "names")
-        if stored["key"] != key or last not in stored["names"]:
+        if stored["key"] != key:
             raise InputError(f"{entry} is another entry")
-        names = sorted(stored["names"], key=lambda name: (name == last, name))
-        contents = {name: (entry / _FILES / name).read_bytes() for name in names}
+        contents = {name: (entry / _FILES / name).read_bytes() for name in stored["names"]}
         os.utime(entry)
     except (VestigeError, OSError):
         shutil.rmtree(entry, ignore_errors=True)
@@ -84,7 +82,13 @@ def restore(folder: Path, key: str, last: str) -> bool:
 
 
 def keep(folder: Path, key: str, files: Iterable[Path]) -> None:
-    """Store files of a folder as an entry. A store that cannot be written, on a full disk say, stops no audit."""
+    """Store files of a folder as an entry. A store that cannot be written, on a full disk say, stops no audit.
+
+    Args:
+        folder: The folder.
+        key: The entry.
+        files: The files, in the order in which they are copied back. With the last one the others count as whole.
+    """
     entry, stored = _entry(key), list(files)
     if (entry / "entry.json").is_file() or sum(file.stat().st_size for file in stored) > LIMIT / 10:
         return
@@ -106,8 +110,8 @@ def trim(limit: int = LIMIT) -> None:
     sizes: dict[Path, int] = {}
     last_used: dict[Path, float] = {}
     with contextlib.suppress(OSError):
-        for entry in _entry("").parent.parent.glob("*/*/"):
-            sizes[entry] = sum(file.stat().st_size for file in entry.rglob("*"))
+        for entry in _folder().glob("*/*/"):
+            sizes[entry] = sum(file.stat().st_size for file in entry.rglob("*") if file.is_file())
             last_used[entry] = entry.stat().st_mtime
     total = sum(sizes.values())
     for entry in sorted(sizes, key=lambda entry: last_used.get(entry, 0.0)):
@@ -118,4 +122,8 @@ def trim(limit: int = LIMIT) -> None:
 
 
 def _entry(key: str) -> Path:
-    return cache_folder() / "answers" / key[:2] / key
+    return _folder() / key[:2] / key
+
+
+def _folder() -> Path:
+    return cache_folder() / "answers"
