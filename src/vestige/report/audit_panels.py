@@ -101,7 +101,9 @@ class Colours:
             # The style sheet has eight colours of methods; the ninth begins again.
             return f"method-{self.palette.get(subject, len(self.palette) + methods.index(subject)) % 8}"
         never = (*self.outcome.retrained, *self.outcome.references)
-        return "role-retrained" if subject in never else "role-target"
+        if subject in never:
+            return "role-retrained"
+        return "role-target"
 
 
 def with_interval(e: Estimate) -> str:
@@ -111,7 +113,9 @@ def with_interval(e: Estimate) -> str:
 
 def any_size(e: Estimate) -> str:
     """A value as it is best read: shares with two decimals, bits with as many as they need."""
-    return f"{plain_number(e.value)} bits" if e.unit == "bits" else number(e.value)
+    if e.unit == "bits":
+        return f"{plain_number(e.value)} bits"
+    return number(e.value)
 
 
 def any_range(e: Estimate) -> str:
@@ -130,7 +134,9 @@ def heat(share: float) -> str:
     """The class of a colour between 0 and 1 in twentieths, or on the other side of 0."""
     # As a class, since the page's policy admits no style attributes.
     step = round(20 * min(1.0, abs(share)))
-    return f"heat-{step}" if share >= 0 or not step else f"below-{step}"
+    if share >= 0 or not step:
+        return f"heat-{step}"
+    return f"below-{step}"
 
 
 def heat_rules() -> str:
@@ -247,15 +253,21 @@ def _listing(lines: Sequence[Line], colours: Colours, columns: Mapping[str, Call
         GridRow(line.subject, colours.css(line.subject), tuple(cell(line) for cell in columns.values()))
         for line in lines
     ]
-    return Grid("model", tuple(map(Head, columns)), tuple(rows)) if rows else None
+    if rows:
+        return Grid("model", tuple(map(Head, columns)), tuple(rows))
+    return None
 
 
 def _amount(e: Estimate | None) -> GridCell:
-    return GridCell(any_size(e), any_range(e)) if e else EMPTY
+    if e:
+        return GridCell(any_size(e), any_range(e))
+    return EMPTY
 
 
 def _number(x: float | None, css: str = "") -> GridCell:
-    return EMPTY if x is None else GridCell(plain_number(x), css=css)
+    if x is None:
+        return EMPTY
+    return GridCell(plain_number(x), css=css)
 
 
 def _note(*notes: str) -> GridCell:
@@ -297,7 +309,8 @@ def _sound(line: SoundnessLine) -> dict[str, Any]:
     words = {True: ("holds", "sound"), False: ("fails", "leaks"), None: ("inconclusive", "not decided")}
     outcome, word = words[line.sound]
     numbers = [with_interval(line.effect)] if line.effect else []
-    numbers += [f"p = {plain_number(line.p)}"] if line.p is not None else []
+    if line.p is not None:
+        numbers.append(f"p = {plain_number(line.p)}")
     return {
         "outcome": outcome,
         "word": word,
@@ -320,7 +333,9 @@ def _able(outcome: AuditOutcome) -> Grid | None:
         cells = (able, _amount(line.brought), form, _amount(line.suppressed), why)
         rows.append(GridRow(attack_name(line.attack), "", cells))
     heads = ("able", "brought back of what was held back", "in", "held back", "why not")
-    return Grid("attack", tuple(map(Head, heads)), tuple(rows)) if rows else None
+    if rows:
+        return Grid("attack", tuple(map(Head, heads)), tuple(rows))
+    return None
 
 
 def _matrix(outcome: AuditOutcome, colours: Colours) -> dict[str, Any] | None:
@@ -366,8 +381,10 @@ def _form_head(f: FormatLine, css: str) -> Head:
 def _leak(outcome: AuditOutcome, c: MatrixCell) -> GridCell:
     assert c.leakage is not None, "asked of admitted formats only"
     rows = [(c.leakage.metric.replace("_", " "), with_interval(c.leakage)), ("level", with_interval(c.level))]
-    rows += [("with all formats at once", with_interval(c.band))] if c.band else []
-    rows += [("", "less than a control")] if c.over_forgotten else []
+    if c.band:
+        rows.append(("with all formats at once", with_interval(c.band)))
+    if c.over_forgotten:
+        rows.append(("", "less than a control"))
     return _heat_cell(c.leakage, tooltip(f"{method_name(c.subject)}, {format_name(c.format)}", rows), outcome, c, "")
 
 

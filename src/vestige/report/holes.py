@@ -126,7 +126,9 @@ def standing(probe: Probe, row: HoleRow) -> Standing:
     telling = [placebo.excess for placebo in row.placebos if not silent(placebo)]
     if not telling or None in telling:
         return "unknown"
-    return "beyond" if all(excess is not None and excess.low > 0 for excess in telling) else "chance"
+    if all(excess is not None and excess.low > 0 for excess in telling):
+        return "beyond"
+    return "chance"
 
 
 def silent(placebo: Placebo) -> bool:
@@ -194,7 +196,9 @@ def qualifiers(probe: Probe, row: HoleRow) -> list[str]:
 def caveat(probe: Probe) -> str:
     """What this judge cannot see. "" for an unknown judge."""
     judge = probe.identity.get("judge", {})
-    return _GROUNDED if isinstance(judge, dict) and judge.get("judge") == "grounded" else ""
+    if isinstance(judge, dict) and judge.get("judge") == "grounded":
+        return _GROUNDED
+    return ""
 
 
 def about(probe: Probe) -> str:
@@ -209,7 +213,9 @@ def about(probe: Probe) -> str:
 
 
 def _holes(n: int) -> str:
-    return "hole" if n == 1 else "holes"
+    if n == 1:
+        return "hole"
+    return "holes"
 
 
 _SCORES, _SHARES = (1.0, 10.0), (0.0, 1.0)
@@ -296,7 +302,9 @@ def _short(name: str) -> str:
     parts = [part for part in name.split("/") if part]
     if len(parts) > 1 and parts[-1] == "model":
         parts.pop()
-    return parts[-1] if parts else name
+    if parts:
+        return parts[-1]
+    return name
 
 
 def _row(probe: Probe, row: HoleRow) -> SourceRow:
@@ -366,4 +374,6 @@ def _candidate(tested: Tested, source: int) -> dict[str, Any]:
 
 
 def _digits(x: float | None) -> float | None:
-    return None if x is None else float(f"{x:.4g}")
+    if x is None:
+        return None
+    return float(f"{x:.4g}")

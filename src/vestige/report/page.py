@@ -289,7 +289,8 @@ def _cells(outcome: AuditOutcome, colours: Colours) -> dict[str, Any]:
     """
     cells: list[tuple[str, str, str, str, Estimate]] = []
     for c in outcome.matrix:
-        cells += [(c.subject, "", c.format, "left", c.leakage)] if c.leakage else []
+        if c.leakage:
+            cells.append((c.subject, "", c.format, "left", c.leakage))
         cells.append((c.subject, "", c.format, "level", c.level))
     for g in outcome.gains:
         parts = {"left": g.after, "brought back": g.recovery, "taught by the attack": g.injection}
@@ -314,7 +315,9 @@ def _estimate(e: Estimate) -> list[float | None]:
 
 
 def _digits(x: float | None) -> float | None:
-    return None if x is None or math.isinf(x) else float(f"{x:.6g}")
+    if x is None or math.isinf(x):
+        return None
+    return float(f"{x:.6g}")
 
 
 def sections(contents: Contents) -> dict[str, Any]:
@@ -389,9 +392,11 @@ def _facts(contents: Contents) -> list[str]:
     if not contents.audits:
         n = roles.count("unlearned")
         facts += [f"{n} unlearned model{'s' if n != 1 else ''}", f"{len(contents.answers.questions):,} questions"]
-        facts += [f"{len(contents.edges):,} contracts"] if contents.edges else []
+        if contents.edges:
+            facts.append(f"{len(contents.edges):,} contracts")
         version = provenance.get("versions", {}).get("vestige")
-        facts += [f"Vestige {version}"] if version else []
+        if version:
+            facts.append(f"Vestige {version}")
     if "times" in provenance:
         facts.append(str(provenance["times"].get("started", ""))[:10])
     return facts
@@ -432,4 +437,6 @@ def _made(subject: RunModel, detailed: bool) -> dict[str, Any]:
 
 
 def _rounded(x: Any, form: str) -> str:
-    return format(x, form).replace("-", "−") if isinstance(x, int | float) else ""
+    if isinstance(x, int | float):
+        return format(x, form).replace("-", "−")
+    return ""
