@@ -12,12 +12,10 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from vestige.artifacts.holes import (
-    Hole,
     HoleRow,
     HoleTable,
     Placebo,
     Tested,
-    read_holes,
     read_table,
     read_tested,
 )
@@ -40,13 +38,17 @@ class Probe:
     identity: Mapping[str, Any]
     provenance: Mapping[str, Any]
     tested: tuple[Tested, ...]
-    holes: tuple[Hole, ...]
     models: Mapping[str, str]
 
     @property
     def asked_anew(self) -> tuple[Tested, ...]:
         """The candidates that no filter dropped."""
         return tuple(t for t in self.tested if not t.dropped)
+
+    @property
+    def holes(self) -> tuple[Tested, ...]:
+        """The confirmed holes."""
+        return tuple(t for t in self.tested if t.hole)
 
     def holes_of(self, row: HoleRow) -> int:
         """How many holes one source brought."""
@@ -73,7 +75,6 @@ def read_probe(folder: ProbeFolder, labels: Mapping[str, str] | None = None) -> 
         identity=identity,
         provenance=provenance,
         tested=tuple(read_tested(folder)),
-        holes=tuple(read_holes(folder)),
         models=_models(identity, provenance, labels or {}),
     )
 
