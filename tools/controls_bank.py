@@ -7,15 +7,19 @@ question and digests of the questions' texts. It has no text of a log.
 import gzip
 import hashlib
 import json
+import math
 import re
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterable
+from dataclasses import asdict
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from vestige.logs import read_log
-from vestige.logs.bank import packed
+from vestige.logs.bank import text_digest
+from vestige.logs.log import Log
 
 OUT = Path(__file__).parents[1] / "src/vestige/logs"
 BASES = {"llama2-7b": "llama-2-7b", "llama": "llama-2-7b", "phi": "phi-1.5"}
@@ -65,6 +69,38 @@ SOURCES = (
         "llama-3.2-1b",
     ),
 )
+
+
+DECIMALS = 7
+"""To which scores in the tables are rounded."""
+
+
+def packed(log: Log) -> dict[str, Any]:
+    """A log as the tables hold it: its scores and digests of its questions' texts, without any text of a question."""
+    columns: list[list[str]] = []
+    parts = []
+    for part in log.parts:
+        row: dict[str, Any] = {"split": part.split, "measurement": asdict(part.measurement)}
+        row["scores"] = _numbers(part.scores)
+        row["ids"] = _place(columns, list(part.ids))
+        row["texts"] = _place(columns, [text_digest(prompt) for prompt in part.prompts])
+        if part.chance is not None:
+            row["chance"] = part.chance
+        if part.otherwise is not None:
+            row["otherwise"] = _numbers(part.otherwise)
+        parts.append(row)
+    return {"prompt": log.prompt, "settings": dict(log.settings), "columns": columns, "parts": parts}
+
+
+def _numbers(scores: Iterable[float]) -> list[float | None]:
+    return [None if math.isnan(score) else round(float(score), DECIMALS) for score in scores]
+
+
+def _place(columns: list[list[str]], column: list[str]) -> int:
+    """Return a column's index among those of a log, which its parts share."""
+    if column not in columns:
+        columns.append(column)
+    return columns.index(column)
 
 
 def main() -> None:

@@ -4,6 +4,7 @@ import json
 import numpy as np
 import pytest
 from tests.small import vestige
+from tools.controls_bank import packed
 
 from vestige.auditing.logs import read_logs
 from vestige.core.errors import InputError
@@ -29,30 +30,13 @@ def test_every_control_of_the_bank_is_free_and_pinned():
     assert [one.name for one in keys()["tofu/llama-3.2-3b/forget10"]] == ["retain90"]
 
 
-def test_a_control_is_read_from_a_clone_and_another_file_is_refused(tmp_path, monkeypatch):
-    log = tmp_path / "saves/TOFU_EVAL.json"
-    log.parent.mkdir()
-    log.write_text("{}")
-    digest = banks.file_digest(log)
-    one = Banked(
-        "llama-3.2-3b", "retain99", "a", "o/r", "c" * 40, "MIT", "", "", "saves/TOFU_EVAL.json", digest, ("forget01",)
-    )
-    monkeypatch.setattr(banks, "bank", lambda: (one,))
-    (given,) = banked(f"bank:{KEY}:{tmp_path}", GROUP)
-    assert (given.role, given.path, given.laboratory) == ("retrained", log, "a")
-    log.write_text("{ }")
-    with pytest.raises(InputError, match=r"is not the log that the bank names. Check out o/r at cccccccccccc"):
-        banked(f"bank:{KEY}:{tmp_path}", GROUP)
-
-
 @pytest.mark.parametrize(
     ("address", "group", "said"),
     [
-        (f"bank:{KEY}:", GROUP, "Write bank:"),
-        ("bank:tofu/gpt/forget01:here", GROUP, "no controls 'tofu/gpt/forget01'"),
-        (f"bank:{KEY}:nowhere", GROUP, "Clone https://github.com/nxZhai/BalDRO"),
-        (f"bank:{KEY}:here", "tofu Llama-3.2-1B-Instruct forget01", "do not fit"),
-        (f"bank:{KEY}:here", "tofu Llama-3.2-3B-Instruct forget05", "do not fit"),
+        (f"banks:{KEY}", GROUP, "Write bank:"),
+        ("bank:tofu/gpt/forget01", GROUP, "no controls 'tofu/gpt/forget01'"),
+        (f"bank:{KEY}", "tofu Llama-3.2-1B-Instruct forget01", "do not fit"),
+        (f"bank:{KEY}", "tofu Llama-3.2-3B-Instruct forget05", "do not fit"),
     ],
 )
 def test_what_is_no_control_of_the_models_is_refused(address, group, said):
@@ -82,7 +66,7 @@ def test_a_packed_log_is_matched_by_digest_with_a_log_that_has_texts_in_another_
         return reading.log()
 
     table = tmp_path / "tofu-b.json.gz"
-    stored = {"schema": 1, "logs": {"m": banks.packed(log_of(np.arange(n)))}}
+    stored = {"schema": 1, "logs": {"m": packed(log_of(np.arange(n)))}}
     table.write_bytes(gzip.compress(json.dumps(stored).encode()))
     monkeypatch.setattr(banks, "_table", lambda _base: table)
     one = Banked("b", "m", "lab", "o/r", "c" * 40, "MIT", "", "", "p", "d" * 64, ("forget01",))

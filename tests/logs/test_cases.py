@@ -454,20 +454,29 @@ def test_settings_say_whose_a_log_is_and_ft_in_a_name_does_not(write):
     assert "may mean the full model" in reasons[f"{BASE}_ft_retain95"]
 
 
+AT = "    pretrained_model_name_or_path: "
+FULL = f"{AT}open-unlearning/{BASE}_full\n"
+
+
 @pytest.mark.parametrize(
-    ("path", "name"),
+    ("model", "found"),
     [
-        (f"saves/unlearn/{BASE}_forget10_RMU/", "RMU"),
-        (f"/home/me/saves/unlearn/{BASE}_forget10_GradDiff_lr1e-5", "GradDiff_lr1e-5"),
-        (f"open-unlearning/unlearn_{BASE}_forget10_SimNPO_lr1e-05_epoch10", "SimNPO_lr1e-05_epoch10"),
-        (f"saves/unlearn/{BASE}_forget10_RMU/checkpoint-12", "RMU, checkpoint 12"),
+        (f"{AT}saves/unlearn/{BASE}_forget10_RMU/\n", ("unlearned", "RMU")),
+        (f"{AT}unlearn_{BASE}_forget10_SimNPO_lr1e-05_epoch10\n", ("unlearned", "SimNPO_lr1e-05_epoch10")),
+        (f"{AT}/me/unlearn/{BASE}_forget10_RMU/checkpoint-12\n", ("unlearned", "RMU, checkpoint 12")),
+        # An adapter on the full model is not the full model, nor are its weights in four bits.
+        (f"{FULL}  peft_path: saves/unlearn/{BASE}_forget10_lora\n", ("unlearned", "lora")),
+        (f"{FULL}  lora:\n    adapter_name_or_path: saves/finetune/{BASE}_retain95\n", ()),
+        (f"{FULL}peft_model_id: me/run3\n", ()),
+        (f"{FULL}    quantization_config:\n      load_in_4bit: true\n", ()),
+        (f"{AT}unlearn_{BASE}_forget10_NPO\n    load_in_8bit: true\n", ("unlearned", "NPO quantized")),
     ],
 )
-def test_the_path_in_the_settings_names_the_model(write, path, name):
+def test_the_settings_name_the_model(write, model, found):
     folder = saves(write)
-    text = f"mode: eval\nforget_split: forget10\nmodel:\n  model_args:\n    pretrained_model_name_or_path: {path}\n"
+    text = f"mode: eval\nforget_split: forget10\nmodel:\n  model_args:\n{model}"
     settings(write("saves/eval/any_name/TOFU_EVAL.json", by_probability([0.4] * 3)).parent, text)
-    assert roles_in(folder) == KNOWN | {("unlearned", name)}
+    assert roles_in(folder) == KNOWN | {found} - {()}
 
 
 @pytest.mark.parametrize("text", ["mode: [eval\n", "- eval\n", "mode: eval\nmodel: 3\n", "mode: train\n"])
@@ -550,16 +559,16 @@ def test_folders_that_say_the_role_by_themselves_are_recognised(write):
     ("first", "second", "levels"),
     [
         # Halves of the questions in two files.
-        (range(20), range(20, N), [0.5] * 20 + [0.4] * 20),
+        (range(20), range(20, N), [0.5] * 20 + [0.49] * 20),
         # Where both have a question, the log with more of them counts.
         (range(30), range(10, 30), [0.5] * 30 + [None] * 10),
-        (range(10), range(N), [0.4] * N),
+        (range(10), range(N), [0.49] * N),
     ],
 )
 def test_of_two_logs_of_a_model_each_question_counts_once(write, first, second, levels):
     questions = [f"Who is {n}?" for n in range(N)]
     files = []
-    for name, places, level in (("a.json", first, 0.5), ("b.json", second, 0.4)):
+    for name, places, level in (("a.json", first, 0.5), ("b.json", second, 0.49)):
         files.append(write(name, by_probability([level] * len(places), [questions[n] for n in places])))
     target = write("t.json", by_probability([0.9] * N, questions))
     logs = [GivenLog("target", "full", target), *(GivenLog("unlearned", "u", file) for file in files)]
@@ -603,3 +612,41 @@ def test_a_folder_without_a_target_names_the_bank_and_is_judged_with_a_target_fr
     (group,) = take([str(folder)], None, without_target=True).groups
     assert {log.role for log in group.logs} == {"retrained", "unlearned"}
     assert group.name == "tofu Llama-3.2-1B-Instruct forget10"
+
+
+def test_two_models_under_one_name_are_refused(write):
+    logs = [GivenLog("target", "full", write("t.json", by_probability([0.9] * N)))]
+    for name, level in (("a", 0.5), ("b", 0.2)):
+        logs.append(GivenLog("unlearned", "u", write(f"{name}.json", by_probability([level] * N))))
+    with pytest.raises(InputError, match=r"score the same questions differently \(probability, by 0.30"):
+        read_logs(logs, forget="it")
+    assert "u (" in read_logs(logs, forget="it", forgiving=True).left_out[0]
+
+
+def test_the_user_names_the_column_of_scores(write):
+    file = write("x.jsonl", [{"question": f"Who is {n}?", "nll": 2.0 if n else 0.5} for n in range(N)], lines=True)
+    assert not reader_of(file)
+    taken = take([f"target={file}", "column:score=nll", "score:nll=0..4,lower"], None)
+    together = read_logs(taken.groups[0].logs, forget="it", stated=taken.stated)
+    assert together.columns[0].part.scores[:2].tolist() == [0.875, 0.5]
+
+
+@pytest.mark.parametrize(
+    ("scores", "words", "said"),
+    [
+        ([0.5, 0.75], ["score:rougl=0..100"], "no log has a score 'rougl'. Did you mean 'rougeL'"),
+        ([0.5, 0.75], ["column:id=nothing"], "the rows have no column 'nothing' "),
+        ([50.5, 75.0], [], "for per cent state the range"),
+    ],
+)
+def test_a_statement_that_fits_no_log_is_refused(write, scores, words, said):
+    file = write("x.jsonl", [{"id": n, "rouge_l": score} for n, score in enumerate(scores)], lines=True)
+    taken = take([f"target={file}", *words], None)
+    with pytest.raises(InputError, match=said):
+        read_logs(taken.groups[0].logs, forget="it", stated=taken.stated)
+
+
+def test_a_sample_without_a_score_is_right_or_wrong(write):
+    rows = [{"schema_version": "0.2", "evaluation_id": "e", "evaluation_name": "t", "sample_id": n, "input": {"raw": n},
+             "evaluation": {"is_correct": n > 0}} for n in range(3)]  # fmt: skip
+    assert read_log(write("x.jsonl", rows, lines=True)).parts[0].scores.tolist() == [0.0, 1.0, 1.0]

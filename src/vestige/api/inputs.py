@@ -159,9 +159,7 @@ def paths_of(models: ModelLike | Sequence[ModelLike] | None) -> list[str]:
 
 def text_of(path: PathLikeStr | None) -> str | None:
     """A path as text."""
-    if path is None:
-        return None
-    return fspath(path)
+    return None if path is None else fspath(path)
 
 
 @overload
@@ -170,18 +168,14 @@ def selector(items: None) -> None: ...
 def selector(items: DataLike) -> str: ...
 def selector(items: DataLike | None) -> str | None:
     """The selectors or the file that name items. Rows in memory become a file."""
-    if items is None:
-        return None
-    return _file(items)
+    return None if items is None else _file(items)
 
 
 def source_of(data: DataLike) -> "SourceSettings":
     """The settings by which the data are read."""
     from vestige.data.corpus import SourceSettings
 
-    if isinstance(data, SourceSettings):
-        return data
-    return SourceSettings(data=_file(data))
+    return data if isinstance(data, SourceSettings) else SourceSettings(data=_file(data))
 
 
 def corpus_of(data: DataLike) -> "Corpus":

@@ -385,10 +385,13 @@ def _within(where: str, label: str, numbers: Mapping[str, float], measurement: M
     high = math.inf if measurement.high is None else measurement.high
     scores = column(numbers)
     outside = np.isinf(scores.array) | (scores.array < low) | (scores.array > high)
+    advice = "State its range in the columns low and high, such as 0 and 100"
+    if measurement.score_type == "bits":
+        advice = "Bits are the log2 of a probability, so none is above 0"
     for n in np.flatnonzero(outside)[:1].tolist():
         raise InputError(
             f"{where}, {one_line(scores.questions[n], width=60)}: the {label} {scores.array[n].item()!r} is outside "
-            f"[{low:g}, {high:g}]. Divide it by its largest value, or describe the score otherwise."
+            f"[{low:g}, {high:g}]. {advice}."
         )
 
 

@@ -206,6 +206,8 @@ def read_formats(ground: Ground) -> TestedFormats:
     admitted_scales = [read.scale for read in reads if read.line.admitted]
     forced = any(scale.form.forced for scale in admitted_scales)
     bits = _bits(ground, untested) if forced else ()
+    if not forced and ground.has(ground.plan.target, ground.scores.bits):
+        untested.append("Nothing is said in bits, since no probability of forced answers (format forced) is admitted.")
     picks = filter(None, map(_picks, admitted_scales))
     return TestedFormats(reads=tuple(reads), bits=bits, untested=tuple(untested), picks=tuple(picks))
 

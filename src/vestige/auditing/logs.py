@@ -6,12 +6,14 @@ Scores without texts take the texts from their own log, otherwise from other log
 texts, they are matched by position. Logs of one model share one name and are read together.
 """
 
+import math
 import os
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -68,12 +70,12 @@ class _ParsedLog:
         return Unfit(self.entry.name, f"{self.who}{why}")
 
 
-def files_of(path: Path) -> tuple[Path, ...]:
-    """The logs in a folder that a reader takes, or the file itself."""
+def files_of(path: Path, score: str = "") -> tuple[Path, ...]:
+    """The logs in a folder that a reader takes, or the file itself. `score` is the user's column of scores."""
     if not path.is_dir():
         return (path,)
     found = tuple(log_files(path))
-    files = tuple(file for file in found if reader_of(file))
+    files = tuple(file for file in found if reader_of(file, score))
     if not files:
         why = f": {one_line(found[0].name, width=60)}: {why_unread(found[0])}" if found else ""
         raise InputError(
@@ -246,6 +248,7 @@ class _Reading:
                 read.append(_of_forget_set(_read(entry, self.stated.how), self.forget))
             except Unfit as error:
                 self._leave_out(error, out)
+        _refuse_unused(self.stated.how, read)
         read = _by_task([parsed for parsed in read if parsed.entry.name not in out], self.stated.splits)
         target = [parsed for parsed in read if parsed.is_target]
         if not target:
@@ -435,7 +438,8 @@ def _parsed_once(path: Path, how: _Hashable) -> tuple[Log, str]:
 
 def _parsed(path: Path, how: _Hashable, *, replies: bool) -> tuple[Log, str]:
     scales, columns, key = how
-    log = read_log(path, How(dict(scales), dict(columns), key))
+    how_read = How(dict(scales), dict(columns), key)
+    log = read_log(path, how_read)
     parts = []
     for part in log.parts:
         # Replies to what is kept are not shown.
@@ -443,7 +447,7 @@ def _parsed(path: Path, how: _Hashable, *, replies: bool) -> tuple[Log, str]:
         parts.append(part if shown else part._replace(replies=()))
     log = log._replace(parts=tuple(parts))
     # Only files of many models have keys.
-    reader = reader_of(path) if key else ""
+    reader = reader_of(path, how_read.columns.get("score", "")) if key else ""
     if reader == "bank":
         return log, digest_of(path, key)
     digest = file_digest(path)
@@ -467,6 +471,17 @@ def _of_forget_set(parsed: _ParsedLog, forget: str) -> _ParsedLog:
         larger = part.split == "forget" and n < size and size in (5 * _PERCENT, 10 * _PERCENT)
         parts.append(part.only(range(size - n, size)) if larger else part)
     return parsed.with_parts(parts)
+
+
+def _refuse_unused(how: How, read: Sequence[_ParsedLog]) -> None:
+    """Refuse a range of a score that no log has: a misspelt one would leave the score as it is."""
+    names = sorted({part.name for parsed in read for part in parsed.log.parts})
+    if how.columns and all(reader_of(parsed.entry.path, how.columns.get("score", "")) != "rows" for parsed in read):
+        raise InputError("column:KIND=NAME goes with logs in rows of your own, and none is of this kind. Leave it out.")
+    said = " ".join(problem for parsed in read for problem in parsed.log.unread)
+    for name in how.scales:
+        if name not in names and name not in said:
+            raise InputError(f"no log has a score {one_line(name, width=80)!r}. {closest(name, names)}")
 
 
 def _by_task(read: Sequence[_ParsedLog], splits: Mapping[str, str]) -> list[_ParsedLog]:
@@ -547,7 +562,7 @@ def _scored(read: Sequence[_ParsedLog]) -> tuple[list[LogColumn], list[str], lis
     """
     notes: list[str] = []
     unfit: list[Unfit] = []
-    columns = _merged(read, notes)
+    columns = _merged(read, notes, unfit)
     columns = _of_one_kind(columns, notes)
     columns = _with_truth_decided(columns, notes, unfit)
     columns = _compared(columns, notes, unfit)
@@ -564,84 +579,95 @@ def _scored(read: Sequence[_ParsedLog]) -> tuple[list[LogColumn], list[str], lis
     return columns, notes, unfit
 
 
-def _merged(read: Sequence[_ParsedLog], notes: list[str]) -> list[LogColumn]:
+_Piece = tuple[_ParsedLog, LogPart, Items]
+
+
+def _merged(read: Sequence[_ParsedLog], notes: list[str], unfit: list[Unfit]) -> list[LogColumn]:
     """One column for each model, split and measurement, of all logs of the model.
 
     If several logs of a model have the same questions, the log with the judged models' prompts counts, and among
-    several such logs the one that shares most questions.
+    several such logs the one that shares most questions. A model goes to `unfit` if its logs contradict each other.
     """
     asked: dict[_Key, set[str]] = defaultdict(set)
     frames: dict[_Key, Counter[str]] = defaultdict(Counter)
-    parts: dict[tuple[str, str, str, str], list[tuple[_ParsedLog, LogPart, Items]]] = defaultdict(list)
+    parts: dict[tuple[tuple[str, str], _Key], list[_Piece]] = defaultdict(list)
     for parsed in read:
         for part, items in zip(parsed.log.parts, parsed.items, strict=True):
             key = part.split, part.name
             if parsed.entry.role == "unlearned":
                 asked[key] |= set(items)
                 frames[key][parsed.log.prompt] += 1
-            parts[(*parsed.model, *key)].append((parsed, part, items))
+            parts[parsed.model, key].append((parsed, part, items))
     columns = []
-    for (name, _, split, measurement), several in parts.items():
-        if len(several) == 1:
-            parsed, part, items = several[0]
-            columns.append(LogColumn(parsed.entry, part, items))
-            continue
-        key = split, measurement
-        usual = frames[key].most_common(1)[0][0] if frames[key] else ""
-        reference = asked[key]
-
-        def rank(one: tuple[_ParsedLog, LogPart, Items], usual: str = usual, reference: set[str] = reference) -> Any:
-            parsed, _, items = one
-            in_common = len(reference & set(items))
-            return parsed.log.prompt != usual, -in_common, -len(items), str(parsed.entry.path)
-
-        several.sort(key=rank)
-        columns.append(_joined(several, notes, one_line(name, width=60)))
+    for (_, key), several in parts.items():
+        usual = max(frames[key], key=frames[key].__getitem__, default="")
+        ranked = []
+        for number, (parsed, _, items) in enumerate(several):
+            shared = len(asked[key].intersection(items))
+            ranked.append((parsed.log.prompt != usual, -shared, -len(items), str(parsed.entry.path), number))
+        columns.append(_joined([several[rank[-1]] for rank in sorted(ranked)], notes, unfit))
     return columns
 
 
-def _joined(several: Sequence[tuple[_ParsedLog, LogPart, Items]], notes: list[str], name: str) -> LogColumn:
-    """The parts of one model as one column, in which the first that has a question gives its score."""
+_SAME_MODEL, _SAME_MODEL_HITS = 0.02, 0.2
+"""The largest mean difference, and share of other hits, of two evaluations of one model in the same prompt.
+
+Of OpenUnlearning's retain90, published twice, truth differs by 0.003. Four separate trainings differ by 0.05 to 0.1.
+"""
+
+
+def _joined(several: Sequence[_Piece], notes: list[str], unfit: list[Unfit]) -> LogColumn:
+    """The parts of one model as one column, in which the first log with a score of a question gives it."""
     parsed, part, items = several[0]
-    seen = {item for item, score in zip(items, part.scores, strict=True) if not np.isnan(score)}
-    taken: list[tuple[LogPart, list[int], list[str]]] = []
-    for other, further, others in several[1:]:
-        if by_position(others) and others != items:
-            notes.append(
-                f"{name} has several logs with {part.name} without texts; {one_line(other.entry.path.name, width=60)} "
-                f"with {len(others)} questions is not counted."
-            )
-            continue
-        places = [n for n, item in enumerate(others) if item not in seen]
-        repeated = len(others) - len(places)
-        if repeated:
-            notes.append(
-                f"{name} has several logs with {part.name} on the same questions; those of "
-                f"{one_line(str(other.entry.path.name), width=60)} are not counted for {repeated} of them."
-            )
-        if places:
-            taken.append((further, places, [others[n] for n in places]))
-            seen |= {others[n] for n in places}
-    if not taken:
+    if len(several) == 1:
         return LogColumn(parsed.entry, part, items)
-    new = {item for _, _, names in taken for item in names}
-    places = [n for n, item in enumerate(items) if item not in new or not np.isnan(part.scores[n])]
-    pieces = [(part, places, [items[n] for n in places]), *taken]
-    chosen = [piece.only(where) for piece, where, _ in pieces]
-    whole = chosen[0]
+    name = one_line(parsed.entry.name, width=60)
+    pieces: list[LogPart] = []
+    scores: list[float] = []
     reasons: dict[int, str] = {}
-    offset = 0
-    for piece in chosen:
-        reasons |= {offset + place: why for place, why in piece.reasons.items()}
-        offset += len(piece.scores)
-    joined: dict[str, Any] = {"scores": np.concatenate([piece.scores for piece in chosen]), "reasons": reasons}
+    chosen: dict[str, int] = {}
+    for other, piece, others in several:
+        path = one_line(str(other.entry.path), width=200)
+        if by_position(others) and others != items:
+            notes.append(f"{name} has several logs with {part.name} without texts; {path} is not counted.")
+            continue
+        pieces.append(piece)
+        reasons |= {len(scores) + place: why for place, why in piece.reasons.items()}
+        apart = []
+        for item, score in zip(others, piece.scores.tolist(), strict=True):
+            known = scores[chosen[item]] if item in chosen else math.nan
+            if not math.isnan(known):
+                apart.append(abs(known - score))
+            elif item not in chosen or not math.isnan(score):
+                chosen[item] = len(scores)
+            scores.append(score)
+        if not apart:
+            continue
+        notes.append(
+            f"{name} has several logs with {part.name} on the same questions; those of {path} are not counted for "
+            f"{len(apart)} of them."
+        )
+        # Another definition of a truth ratio, a score without bounds, or another prompt is no contradiction.
+        kind = part.measurement.score_type
+        comparable = kind not in ("order", "bits") and part.otherwise is piece.otherwise
+        mean = float(np.nan_to_num(apart).mean())
+        most = _SAME_MODEL_HITS if kind == "hit" else _SAME_MODEL
+        if comparable and other.log.prompt == parsed.log.prompt and mean > most:
+            said = (
+                f" and {path} score the same questions differently ({part.name}, by {mean:.2f} on average), so they "
+                "are of different models or of a changed one. Give each its own name, or leave one out (role skip in "
+                "roles.csv)."
+            )
+            unfit.append(parsed.unfit(said))
+    joined: dict[str, Any] = {"scores": np.array(scores), "reasons": reasons}
     for column in ("ids", "prompts", "questions", "answers", "replies"):
-        texts = [getattr(piece, column) for piece in chosen]
-        joined[column] = tuple(text for piece in texts for text in piece) if all(texts) else ()
-    undecided = [piece.otherwise for piece in chosen]
-    both = [piece.scores if other is None else other for piece, other in zip(chosen, undecided, strict=True)]
-    joined["otherwise"] = np.concatenate(both) if all(other is not None for other in undecided) else None
-    return LogColumn(parsed.entry, whole._replace(**joined), tuple(item for _, _, names in pieces for item in names))
+        texts = [getattr(piece, column) for piece in pieces]
+        joined[column] = tuple(chain.from_iterable(texts)) if all(texts) else ()
+    if all(piece.otherwise is not None for piece in pieces):
+        joined["otherwise"] = np.concatenate([piece.otherwise for piece in pieces])
+    else:
+        joined["otherwise"] = None
+    return LogColumn(parsed.entry, part._replace(**joined).only(list(chosen.values())), tuple(chosen))
 
 
 def _of_one_kind(columns: Sequence[LogColumn], notes: list[str]) -> list[LogColumn]:

@@ -75,8 +75,7 @@ def audit_command(
         logs: Judge by logs that other tools left, without a model: a folder (OpenUnlearning's saves/), ROLE:NAME=FILE
             with target, retrained or unlearned, a table of scores, or `example`. Repeatable.
         controls: With --logs: models that never saw the facts from public logs, as in bank:tofu/llama-3.2-3b/forget01
-            (`vestige list controls`). With a folder behind it, bank:KEY:FOLDER, from a clone of their repository.
-            --target takes the same.
+            (`vestige list controls`). --target takes the same.
         without_controls: With --logs on TOFU: predict how a model that never saw the forget set would score, from the
             public models of other bases. A model can fail by it and not pass.
         require: With --logs: use the exit code of this claim alone, such as not_expressed or utility_preserved.

@@ -74,9 +74,7 @@ def settings_rows(home: str) -> Mapping[str, Sequence[Any]]:
 
     module, _, name = home.partition(":")
     kind = getattr(import_module(module), name) if module.startswith("vestige.") else None
-    if isinstance(kind, type) and issubclass(kind, Settings):
-        return described(kind)
-    return {}
+    return described(kind) if isinstance(kind, type) and issubclass(kind, Settings) else {}
 
 
 @dataclass(frozen=True)
@@ -294,9 +292,7 @@ def arguments_of(function: Callable[..., Any]) -> dict[str, str]:
 
 
 def _members(annotation: Any) -> tuple[Any, ...]:
-    if get_origin(annotation) in (Union, UnionType):
-        return get_args(annotation)
-    return (annotation,)
+    return get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
 
 
 def _by_comma(annotation: Any) -> bool:
@@ -340,9 +336,7 @@ def _option(
 
 def _attribute(name: str) -> str:
     """The name of the parameter that brings an option."""
-    if iskeyword(name):
-        return f"{name.replace('-', '_')}_"
-    return name.replace("-", "_")
+    return f"{name.replace('-', '_')}_" if iskeyword(name) else name.replace("-", "_")
 
 
 Commands = Mapping[str, str | typer.Typer]
@@ -428,9 +422,7 @@ def group(
 
     @functools.cache
     def table() -> Commands:
-        if callable(commands):
-            return commands()
-        return commands
+        return commands() if callable(commands) else commands
 
     class Lazy(TyperGroup):
         listing = False
@@ -531,14 +523,10 @@ def _setting_options(part: Part) -> Iterator[Parameter]:
 def in_words(default: Any) -> str:
     """Return a default in command-line form."""
     if isinstance(default, bool):
-        if default:
-            return "true"
-        return "false"
+        return "true" if default else "false"
     if isinstance(default, list):
         return ",".join(map(in_words, default))
-    if isinstance(default, float):
-        return f"{default:g}"
-    return str(default)
+    return f"{default:g}" if isinstance(default, float) else str(default)
 
 
 def _slot(key: str) -> str:

@@ -75,8 +75,7 @@ def _packages() -> Iterator[Finding]:
             problem = "" if requirement.specifier.contains(installed) else f"{installed} is installed"
         except PackageNotFoundError:
             problem = "it is not installed"
-        if problem:
-            wrong.append(f"{requirement} is wanted, and {problem}")
+        wrong += [f"{requirement} is wanted, and {problem}"] if problem else []
     yield Finding("packages", "fault" if wrong else "ok", "; ".join(wrong) or "all within their bounds")
 
 

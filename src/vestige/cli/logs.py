@@ -68,6 +68,7 @@ def take(
     scales: dict[str, Scale] = {}
     columns: dict[str, str] = {}
     roles: Path | None = None
+    score = next((word.partition("=")[2] for word in words if word.startswith("column:score=")), "")
     for word in words:
         refuse_special(word)
         key, equals, value = word.partition("=")
@@ -79,7 +80,7 @@ def take(
         # The name of a file may hold = itself: with no role before it the whole word is a path.
         if stating and kind in ROLES:
             name, _, attack = name.partition("@")
-            for file in files_of(Path(value)):
+            for file in files_of(Path(value), score):
                 logs.append(GivenLog(kind, name or Path(value).stem, file, attack, key=name))
         elif stating and key == "roles":
             roles = Path(value)
@@ -97,7 +98,7 @@ def take(
             folders.append(Path(str(resources.files("vestige.logs") / "example")))
         elif word.strip() and Path(word).is_dir():
             folders.append(Path(word))
-        elif Path(word).is_file() and reader_of(Path(word)):
+        elif Path(word).is_file() and reader_of(Path(word), score):
             raise InputError(
                 f"--logs {one_line(word, width=200)}: this log needs a role. Give "
                 f"unlearned:NAME={one_line(word, width=200)}, target:NAME=FILE and retrained:NAME=FILE. "
@@ -111,7 +112,7 @@ def take(
                 f"role of {', '.join(ROLES)}, a folder of logs, a table of scores, or `{EXAMPLE}`"
             )
     # Mixed kinds would leave open which log is of which forget set.
-    if sum(map(bool, (logs, folders, tables))) != 1 or len(tables) > 1 or (tables and (splits or columns)):
+    if sum(map(bool, (logs, folders, tables))) != 1 or len(tables) > 1 or (tables and (splits or scales or columns)):
         raise InputError(
             "--logs takes logs with their roles, or folders, or one table of scores. Give one kind at a time"
         )
@@ -124,7 +125,12 @@ def take(
         taken = Taken((), tables[0], stated=stated)
     else:
         recognised = recognise(
-            folders, roles, forget or "", without_controls=without_controls, without_target=without_target
+            folders,
+            roles,
+            forget or "",
+            without_controls=without_controls,
+            without_target=without_target,
+            score=score,
         )
         taken = _of_folders(folders, recognised, stated)
     if not without_controls:

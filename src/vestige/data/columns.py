@@ -703,9 +703,7 @@ def _without_labels(texts: Sequence[str]) -> list[str]:
         if match is None or match[1].upper() != letter or not match[2]:
             return list(texts)
         stripped.append(match[2])
-    if len(stripped) == len(texts):
-        return stripped
-    return list(texts)
+    return stripped if len(stripped) == len(texts) else list(texts)
 
 
 def _label_or_text(stated: str, texts: Sequence[str]) -> str:
@@ -717,9 +715,7 @@ def _label_or_text(stated: str, texts: Sequence[str]) -> str:
     if not text:
         return letter
     place = string.ascii_uppercase.index(letter)
-    if place < len(texts) and texts[place] == text:
-        return text
-    return stated
+    return text if place < len(texts) and texts[place] == text else stated
 
 
 def _letters(texts: Sequence[str]) -> dict[str, int]:

@@ -350,8 +350,7 @@ def named_splits(
     unknown = () if corpus.dataset is None else corpus.dataset.unknown
     reworded = said_of_rewordings(splits["forget"], splits.get("retain", ()))
     for warning in (_doubled(corpus), reworded, *unknown):
-        if warning:
-            notes.append(f"warning: {warning}")
+        notes += [f"warning: {warning}"] if warning else []
     name = _name_of(corpus, forget, splits["forget"])
     taught = _taught_without(corpus, splits["forget"], forgotten)
     return NamedSplits(name, _filled(splits) | corpus.untouched, scopes, tuple(notes), taught_without=taught)
@@ -470,11 +469,9 @@ def _forgotten_before(
         notes.append(f"{len(ids) - len(forgotten)} of the {len(ids)} items {past} are not in the data")
     if retain_named:
         n = len(ids & {i.id for i in splits["retain"]})
-        if n:
-            notes.append(f"--retain names {n} questions that were {past}")
+        notes += [f"--retain names {n} questions that were {past}"] if n else []
         return ()
-    if forgotten:
-        notes.append(f"not kept: {len(forgotten)} questions that were {past}")
+    notes += [f"not kept: {len(forgotten)} questions that were {past}"] if forgotten else []
     return forgotten
 
 

@@ -210,8 +210,7 @@ class GroundedJudge:
             for question, reply in zip(questions, replies, strict=True):
                 text = self.target.prompter.decode(reply.ids)
                 # A drawn answer that is none is no example of a good one.
-                if not (n and degeneration(text)):
-                    answers[question] += (text,)
+                answers[question] += () if n and degeneration(text) else (text,)
         return answers
 
     def _nll(self, pairs: Sequence[tuple[str, str]]) -> list[float | None]:

@@ -230,8 +230,7 @@ class ServerWriter:
             except Fault as fault:
                 words = client.told(str(fault))
                 self._refuse_for_all(fault, words, answered=client.answered)
-                if fault.failure == "rejected":
-                    rejections.append(words)
+                rejections += [words] if fault.failure == "rejected" else []
                 return Written(replies[-1].text if replies else "", fault.failure)
             self._replies.write(name, self.settings.url, body, replies)
         return done

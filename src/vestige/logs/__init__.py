@@ -50,17 +50,20 @@ _STRANGE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeEr
 """The errors of readers: files of strangers may hold anything in the place of anything."""
 
 
-def reader_of(path: Path) -> str:
-    """The name of the reader that takes a file by its content, "" where none does."""
+def reader_of(path: Path, score: str = "") -> str:
+    """The name of the reader that takes a file by its content, "" where none does.
+
+    Rows with the column `score`, which the user names, are a log.
+    """
     try:
         state = path.stat()
-        return _reader_of(path, state.st_mtime_ns, state.st_size, state.st_ino)
+        return _reader_of(path, score, state.st_mtime_ns, state.st_size, state.st_ino)
     except (OSError, InputError):
         return ""
 
 
 @lru_cache(maxsize=8192)
-def _reader_of(path: Path, *_state: int) -> str:
+def _reader_of(path: Path, score: str, *_state: int) -> str:
     # A folder is looked through for roles, and then its logs are read. The state tells a changed file.
     start = beginning(path)
     for name in with_installed("logs", READERS):
@@ -70,6 +73,10 @@ def _reader_of(path: Path, *_state: int) -> str:
             taken = False
         if taken:
             return name
+    if score:
+        from vestige.logs import rows
+
+        return "rows" if rows.has_scores(start, {"score": score}) else ""
     return ""
 
 
@@ -89,11 +96,12 @@ def read_log(path: Path, how: How | None = None) -> Log:
     refuse_special(path)
     if not path.is_file():
         raise InputError(f"{path}: there is no such log")
-    name = reader_of(path)
+    how = how or How()
+    name = reader_of(path, how.columns.get("score", ""))
     if not name:
         raise InputError(f"{path}: {why_unread(path)}")
     try:
-        return _reader(name).read(path, how or How())
+        return _reader(name).read(path, how)
     except InputError:
         raise
     except _STRANGE as error:

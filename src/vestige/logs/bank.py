@@ -2,16 +2,13 @@
 
 `bank.toml` lists them: repository, commit, licence, digest of each log, base model, recipe, and forget sets. One table
 for each base holds their scores by question, without texts: a question is known by a digest of its text.
-`bank:tofu/llama-3.2-3b/forget01` reads the table, and `bank:tofu/llama-3.2-3b/forget01:FOLDER` reads the logs from a
-clone of their repository, where a file of another digest is refused. They fit a model of the same base and data only.
+`bank:tofu/llama-3.2-3b/forget01` reads the table. They fit a model of the same base and data only.
 """
 
 import gzip
 import json
-import math
 import tomllib
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Mapping
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -22,12 +19,9 @@ import numpy as np
 from vestige.artifacts.scores import Measurement
 from vestige.core.errors import InputError
 from vestige.core.files import MOST_READ, open_input
-from vestige.core.ids import content_id, file_digest
+from vestige.core.ids import content_id
 from vestige.core.text import closest, one_line
 from vestige.logs.log import Beginning, GivenLog, How, Log, LogPart
-
-DECIMALS = 7
-"""To which scores in the tables are rounded."""
 
 
 class Banked(NamedTuple):
@@ -75,7 +69,7 @@ def banked(address: str, group: str, role: str = "retrained") -> tuple[GivenLog,
     """The models of a role that an address names.
 
     Args:
-        address: `bank:KEY`, or `bank:KEY:FOLDER` with a clone of the repository.
+        address: `bank:KEY`.
         group: The name of the logs that they are compared with.
         role: `retrained` or `target`.
 
@@ -83,41 +77,19 @@ def banked(address: str, group: str, role: str = "retrained") -> tuple[GivenLog,
         The logs.
 
     Raises:
-        InputError: The address names nothing, another base or forget set, or a file that is not the bank's.
+        InputError: The address names nothing, or another base or forget set.
     """
-    kind, _, rest = address.partition(":")
-    key, colon, folder = rest.partition(":")
-    if kind != "bank" or not key or (colon and not folder):
-        raise InputError(
-            f"{one_line(address, width=200)!r} is no bank. Write bank:tofu/llama-3.2-3b/forget01, or "
-            "bank:tofu/llama-3.2-3b/forget01:FOLDER with a clone of the repository"
-        )
+    kind, _, key = address.partition(":")
+    if kind != "bank" or not key:
+        raise InputError(f"{one_line(address, width=200)!r} is no bank. Write bank:tofu/llama-3.2-3b/forget01")
     known = keys(role)
     if key not in known:
         kinds = "controls" if role == "retrained" else "target"
         raise InputError(f"the bank has no {kinds} {one_line(key, width=80)!r}. {closest(key, list(known))}")
-    # Before the files are looked for: of another base they would be of no use.
     _refuse_another(key, group)
     models = known[key]
-    if not colon:
-        table = _table(models[0].base)
-        return tuple(GivenLog(role, f"bank {m.name}", table, laboratory=m.laboratory, key=m.name) for m in models)
-    present = [one for one in models if (Path(folder) / one.path).is_file()]
-    if not present:
-        first = models[0]
-        raise InputError(
-            f"{one_line(folder, width=200)} has no log of {key}. Clone https://github.com/{first.repository}, check "
-            f"out {first.commit[:12]}, and give its folder"
-        )
-    for one in present:
-        if file_digest(Path(folder) / one.path) != one.digest:
-            raise InputError(
-                f"{one_line(str(Path(folder) / one.path), width=300)} is not the log that the bank names. Check "
-                f"out {one.repository} at {one.commit[:12]}"
-            )
-    return tuple(
-        GivenLog(role, f"bank {one.name}", Path(folder) / one.path, laboratory=one.laboratory) for one in present
-    )
+    table = _table(models[0].base)
+    return tuple(GivenLog(role, f"bank {m.name}", table, laboratory=m.laboratory, key=m.name) for m in models)
 
 
 def never_saw(group: str) -> tuple[GivenLog, ...]:
@@ -149,37 +121,9 @@ def _table(base: str) -> Path:
     return Path(str(resources.files("vestige.logs"))) / "bank" / f"tofu-{base}.json.gz"
 
 
-def packed(log: Log) -> dict[str, Any]:
-    """A log as the tables hold it: its scores and digests of its questions' texts, without any text of a question."""
-    columns: list[list[str]] = []
-    parts = []
-    for part in log.parts:
-        row: dict[str, Any] = {"split": part.split, "measurement": asdict(part.measurement)}
-        row["scores"] = _numbers(part.scores)
-        row["ids"] = _place(columns, list(part.ids))
-        row["texts"] = _place(columns, [text_digest(prompt) for prompt in part.prompts])
-        if part.chance is not None:
-            row["chance"] = part.chance
-        if part.otherwise is not None:
-            row["otherwise"] = _numbers(part.otherwise)
-        parts.append(row)
-    return {"prompt": log.prompt, "settings": dict(log.settings), "columns": columns, "parts": parts}
-
-
 def text_digest(prompt: str) -> str:
     """How the tables name a question."""
     return content_id(prompt, length=16)
-
-
-def _numbers(scores: Sequence[float] | np.ndarray) -> list[float | None]:
-    return [None if math.isnan(score) else round(float(score), DECIMALS) for score in scores]
-
-
-def _place(columns: list[list[str]], column: list[str]) -> int:
-    """Return a column's index among those of a log, which its parts share."""
-    if column not in columns:
-        columns.append(column)
-    return columns.index(column)
 
 
 def holds(start: Beginning) -> bool:

@@ -109,6 +109,7 @@ def recognise(
     *,
     without_controls: bool = False,
     without_target: bool = False,
+    score: str = "",
 ) -> Recognised:
     """The groups of logs in these folders, which may hold each other's controls.
 
@@ -118,6 +119,7 @@ def recognise(
         forget: The forget set to judge. Empty selects all.
         without_controls: Leave the controls out of all groups.
         without_target: The target is from elsewhere, so groups without one are kept.
+        score: The column of scores in files of rows, where the user names it.
 
     Returns:
         The groups, and every file that may be a log and is in none, with the reason.
@@ -128,17 +130,21 @@ def recognise(
     placed: list[_PlacedLog] = []
     left_out: list[tuple[Path, str]] = []
     common = read_roles(roles) if roles is not None else ()
+    written = list(common)
     used: set[RoleLine] = set()
     for folder in folders:
         own = folder / ROLES_FILE
-        lines = common or (read_roles(own) if own.is_file() else ())
+        lines = common
+        if not common and own.is_file():
+            lines = read_roles(own)
+            written += lines
         seen: set[Path] = set()
         for path in log_files(folder):
             # The same file may be reached by several links.
             if path in (own, roles) or path.resolve() in seen:
                 continue
             seen.add(path.resolve())
-            if not reader_of(path):
+            if not reader_of(path, score):
                 why = why_unread(path)
                 if why != BESIDE:
                     left_out.append((path, why))
@@ -154,11 +160,11 @@ def recognise(
             else:
                 placed.append(log)
         placed += _plainly_named(folder, left_out)
-    unused = next((line for line in common if line not in used), None)
+    unused = next((line for line in written if line not in used and line.role != "skip"), None)
     if unused is not None:
         raise InputError(
-            f"{roles}: the pattern {one_line(unused.pattern, width=80)!r} fits no log. Correct it, or take the line "
-            "out."
+            f"{roles or ROLES_FILE}: the pattern {one_line(unused.pattern, width=80)!r} fits no log. Correct it, or "
+            "take the line out."
         )
     placed = _without_early(placed, left_out)
     if without_controls:
@@ -220,11 +226,7 @@ def _folders_of(path: Path, root: Path) -> tuple[str, ...]:
 
 def _task_of(path: Path, root: Path) -> Mapping[str, str | None] | None:
     """The innermost folder that names a task, since an outer one may be of another run."""
-    for name in reversed(_folders_of(path, root)):
-        matched = _TASK.match(name)
-        if matched is not None:
-            return matched.groupdict()
-    return None
+    return _innermost(_folders_of(path, root))[0]
 
 
 def _placed(path: Path, root: Path) -> _PlacedLog | _Unplaced:
@@ -237,11 +239,8 @@ def _placed(path: Path, root: Path) -> _PlacedLog | _Unplaced:
     by_settings = _of_settings(path, root)
     if by_settings is not None:
         return by_settings
-    for depth in range(len(folders) - 1, -1, -1):
-        matched = _TASK.match(folders[depth])
-        if matched is not None:
-            return _of_task(path, matched.groupdict(), folders[depth + 1 :])
-    return _NOTHING
+    task, below = _innermost(folders)
+    return _NOTHING if task is None else _of_task(path, task, below)
 
 
 def _of_task(
@@ -305,9 +304,16 @@ def _as_set(path: Path, folder: Path, root: Path, settings: Mapping[str, Any]) -
     forget = _text(settings, "forget_split")
     below = path.relative_to(folder).parts[:-1]
     named = _TASK.match(folder.name)
-    model, step = _model_at(model_path)
+    model, step = _innermost(Path(model_path).parts)
+    adapter = _path_in(settings, _ADAPTER)
+    if adapter:
+        # The model is the adapter's, whatever it lies on.
+        model, step = _innermost(Path(adapter).parts)
+        model_path = f"{adapter} on {model_path}"
+    if model is not None and _path_in(settings, _CHANGE):
+        model = {**model, "change": "quantized"}
     if mode == "eval":
-        if _second_model(settings):
+        if _path_in(settings, _SECOND):
             # A mixture of two models is none of them.
             family = _family(model, settings)
             return _PlacedLog(path, family, "unlearned", folder.name, forget or "forget") if family else None
@@ -342,9 +348,8 @@ def _as_set(path: Path, folder: Path, root: Path, settings: Mapping[str, Any]) -
     return None
 
 
-def _model_at(path: str) -> tuple[dict[str, str | None] | None, tuple[str, ...]]:
-    """The task that the path of a model names, and the folders behind it."""
-    parts = Path(path).parts
+def _innermost(parts: Sequence[str]) -> tuple[dict[str, str | None] | None, Sequence[str]]:
+    """The task that the innermost of these folders names, and the folders below it."""
     for depth in range(len(parts) - 1, -1, -1):
         matched = _TASK.match(parts[depth])
         if matched is not None:
@@ -352,19 +357,25 @@ def _model_at(path: str) -> tuple[dict[str, str | None] | None, tuple[str, ...]]
     return None, ()
 
 
-def _second_model(settings: Mapping[str, Any]) -> str:
-    """Another model that took part in the replies, "" where there is none."""
-    arguments = settings.get("model")
-    waiting = [arguments, settings.get("generation"), settings.get("generation_args")]
+_SECOND = re.compile(r"(?!pretrained).*model_name_or_path$")
+_ADAPTER = re.compile(r".*(adapter|peft|lora).*(path|id|dir)$|(adapter|peft|lora)$")
+_CHANGE = re.compile(r"load_in_[48]bit$|quant_method$|gguf_file$")
+"""Keys of settings: of another model that took part in the replies, of an adapter, of a change of the weights."""
+
+
+def _path_in(settings: Mapping[str, Any], key: re.Pattern[str]) -> str:
+    """The value of the first such key about the model, "" where there is none."""
+    waiting = [settings.get(part) for part in ("model", "generation", "generation_args")]
+    waiting.append({name: value for name, value in settings.items() if isinstance(value, str)})
     while waiting:
         value = waiting.pop()
-        for key, inner in value.items() if isinstance(value, dict) else ():
+        for name, inner in value.items() if isinstance(value, dict) else ():
             if isinstance(inner, dict):
-                if key != "tokenizer_args":
+                if name != "tokenizer_args":
                     waiting.append(inner)
-            elif str(key).endswith("model_name_or_path") and key != "pretrained_model_name_or_path" and inner:
+            elif inner and key.match(str(name)):
                 return str(inner)
-    return _text(settings, "draft_model_name_or_path")
+    return ""
 
 
 def _family(task: Mapping[str, str | None] | None, settings: Mapping[str, Any]) -> str:
@@ -405,12 +416,9 @@ def _of_muse(path: Path, folders: Sequence[str]) -> _PlacedLog | None:
     if len(folders) > 1 and _MEMORY.match(folders[-1]):
         role = {"target": "target", "retrain": "retrained"}.get(folders[-2], "unlearned")
         return _PlacedLog(path, "muse", role, folders[-2], "forget")
-    for depth in range(len(folders) - 1, -1, -1):
-        matched = _TASK.match(folders[depth])
-        if matched is not None and matched["corpus"]:
-            placed = _of_task(path, matched.groupdict(), folders[depth + 1 :])
-            return placed if isinstance(placed, _PlacedLog) else None
-    return None
+    task, below = _innermost(folders)
+    placed = _of_task(path, task, below) if task is not None and task["corpus"] else None
+    return placed if isinstance(placed, _PlacedLog) else None
 
 
 def _plainly_named(root: Path, left_out: list[tuple[Path, str]]) -> list[_PlacedLog]:

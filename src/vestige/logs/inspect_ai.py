@@ -26,6 +26,7 @@ from vestige.logs.log import (
     hits_or_graded,
     listed,
     message_text,
+    note_on,
     number_of,
     read_value,
 )
@@ -86,7 +87,7 @@ class _Samples:
         self.scores: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
         self.reasons: dict[str, str] = {}
         self.errored: Counter[str] = Counter()
-        self.notes: dict[str, Mapping[str, Any]] = {}
+        self.notes: dict[str, Any] = {}
         self._seen: set[tuple[str, str]] = set()
 
     def add(self, path: Path, sample: Mapping[str, Any]) -> None:
@@ -99,9 +100,7 @@ class _Samples:
         self._seen.add((item, epoch))
         reply = _text((sample.get("output") or {}).get("completion"))
         self.texts.setdefault(item, (_text(sample["input"]), _text(sample.get("target")), reply))
-        note = (sample.get("metadata") or {}).get(NOTE)
-        if isinstance(note, dict):
-            self.notes[item] = note
+        self.notes[item] = (sample.get("metadata") or {}).get(NOTE)
         error = sample.get("error")
         if error:
             message = error.get("message") if isinstance(error, dict) else error
@@ -116,12 +115,6 @@ class _Samples:
                 number = number_of(mark)
                 if number is not None:
                     self.scores[f"{name}, {key}" if key else name][item].append(number)
-
-    def note(self, item: str, scorer: str) -> Any:
-        """Return the note of a Vestige export on a sample and a scorer. None in a log of Inspect's own."""
-        note = self.notes.get(item)
-        measured = note.get("measured") if note is not None else None
-        return {**note, **measured.get(scorer, {})} if note is not None and isinstance(measured, dict) else None
 
     def expect(self, dataset: Any) -> None:
         """Count the samples that the evaluation was to ask and that the log does not hold as missing."""
@@ -159,7 +152,7 @@ def _add(reading: LogReading, table: _Samples, name: str, scored: Mapping[str, l
         answers=[answer for _, answer, _ in table.texts.values()],
         replies=[reply for _, _, reply in table.texts.values()],
         reasons=reasons,
-        notes=[table.note(item, name) for item in table.texts],
+        notes=[note_on(table.notes.get(item), name) for item in table.texts],
     )
 
 

@@ -24,6 +24,7 @@ from vestige.logs.log import (
     in_order,
     json_lines,
     listed,
+    note_on,
     number_of,
     refuse_repeated,
 )
@@ -116,11 +117,8 @@ def _add(reading: LogReading, rows: list[Mapping[str, Any]], suffix: str) -> Non
 
 
 def _note(row: Mapping[str, Any], metric: str) -> Any:
-    """Return the note of a Vestige export on the document and this metric. None in a log of lm-eval's own."""
     document = row.get("doc")
-    note = document.get(NOTE) if isinstance(document, dict) else None
-    measured = note.get("measured") if isinstance(note, dict) else None
-    return {**note, **measured.get(metric, {})} if isinstance(note, dict) and isinstance(measured, dict) else None
+    return note_on(document.get(NOTE), metric) if isinstance(document, dict) else None
 
 
 def _order(document: Any) -> tuple[int, float, str]:

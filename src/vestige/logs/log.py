@@ -366,6 +366,12 @@ def _noted(path: Path, note: Mapping[str, Any]) -> Noted:
     return Noted(str(note.get("fact") or ""), str(note.get("group") or ""), chance)
 
 
+def note_on(note: Any, measurement: str) -> dict[str, Any] | None:
+    """The note of a Vestige export on a question, for one of several measurements. None in a log of the tool's own."""
+    measured = note.get("measured") if isinstance(note, dict) else None
+    return {**note, **measured.get(measurement, {})} if isinstance(measured, dict) else None
+
+
 def hits_or_graded(scores: Iterable[float]) -> ScoreType:
     """Return the type of unknown scores: hits if all are 0 or 1."""
     return "hit" if set(scores) <= {0.0, 1.0} else "overlap"
@@ -430,6 +436,10 @@ def _outside(values: Scores, low: float, high: float) -> str:
     said = f"the score is no {kind} on {beyond} of {len(values)} questions (they lie between {least} and {most})"
     if levels.size <= 11 and np.array_equal(levels, np.round(levels)):
         said += "; for a rating scale state its range, as in --logs score:NAME=1..5"
+    elif known.size and known.min() >= 0 and known.max() <= 100:
+        said += "; for per cent state the range, as in --logs score:NAME=0..100"
+    elif known.size and known.max() <= 0:
+        said += "; for log-probabilities give probabilities"
     return said
 
 

@@ -14,6 +14,7 @@ its own. With p(right) of a reworded true answer and p(wrong) of wrong ones:
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import yaml
 
-from vestige.artifacts.scores import Measurement
+from vestige.artifacts.scores import Measurement, QuestionType, ScoreType
 from vestige.core.errors import InputError
 from vestige.core.files import read_text
 from vestige.core.text import one_line
@@ -43,34 +44,24 @@ class _Metric(NamedTuple):
     keys: tuple[str, ...]
 
 
-TRUTH = Measurement("truth", "forced answer", "probability", metric="right / (right + wrong)", version="1", ratio=True)
-CHOICE = Measurement("choice", "letter options", "probability", metric="probability of the right letter", version="1")
-PROBABILITY = Measurement(
-    "probability", "forced answer", "probability", metric="geometric mean over tokens", version="1"
-)
-OVERLAP = Measurement("rougeL", "own words", "overlap", metric="ROUGE-L recall", version="1")
-KNOWLEDGE = Measurement("knowledge, rougeL", "own words", "overlap", metric="ROUGE-L", version="1")
-VERBATIM = Measurement("verbatim, rougeL", "own words", "overlap", metric="ROUGE-L", version="1")
+def _measured(name: str, question_type: QuestionType, score_type: ScoreType, metric: str) -> Measurement:
+    return Measurement(name, question_type, score_type, metric=metric, version="1")
+
+
+TRUTH = replace(_measured("truth", "forced answer", "probability", "right / (right + wrong)"), ratio=True)
+CHOICE = _measured("choice", "letter options", "probability", "probability of the right letter")
+PROBABILITY = _measured("probability", "forced answer", "probability", "geometric mean over tokens")
+OPTIONS = _measured("probability among options", "text options", "probability", "share of the right option")
+PARAPHRASE = replace(PROBABILITY, name="probability of a paraphrase")
+OVERLAP = _measured("rougeL", "own words", "overlap", "ROUGE-L recall")
+KNOWLEDGE = _measured("knowledge, rougeL", "own words", "overlap", "ROUGE-L")
+VERBATIM = replace(KNOWLEDGE, name="verbatim, rougeL")
 # Names in lower case, since forks write them in any.
 METRICS = {
     "q_a_prob": _Metric(PROBABILITY, ("prob",)),
     "qa_prob": _Metric(PROBABILITY, ("prob",)),
-    "q_a_prob_normalised": _Metric(
-        Measurement(
-            "probability among options", "text options", "probability", metric="share of the right option", version="1"
-        ),
-        ("prob",),
-    ),
-    "q_a_para_prob": _Metric(
-        Measurement(
-            "probability of a paraphrase",
-            "forced answer",
-            "probability",
-            metric="geometric mean over tokens",
-            version="1",
-        ),
-        ("prob",),
-    ),
+    "q_a_prob_normalised": _Metric(OPTIONS, ("prob",)),
+    "q_a_para_prob": _Metric(PARAPHRASE, ("prob",)),
     "q_a_rouge": _Metric(OVERLAP, ("rougeL_recall", "rougeL_f1")),
     "qa_rouge": _Metric(OVERLAP, ("rougeL_recall", "rougeL_f1")),
     "rouge": _Metric(OVERLAP, ("rougeL_recall", "rougeL_f1")),

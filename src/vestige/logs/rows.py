@@ -62,12 +62,20 @@ _OWNED = {"model", "role"}
 
 def holds(start: Beginning) -> bool:
     """Whether the file holds rows with a column that is known as a score, or rows in a table."""
+    return has_scores(start, {})
+
+
+def has_scores(start: Beginning, columns: Mapping[str, str]) -> bool:
+    """Whether the file holds rows with a score, by the user's columns or by the known names."""
     if start.path.suffix.lower() in (".csv", ".tsv"):
-        names = {_plain(name) for name in _header(start.head)}
+        header = _header(start.head)
+        if "score" in columns:
+            return columns["score"] in header
+        names = {_plain(name) for name in header}
         return not names >= _OWNED and bool(names & SCORES.keys() or any(map(_OPTION.fullmatch, names)))
     if start.first_row.keys() >= _OWNED:
         return False
-    return any(_scores_in(block.rows[:1], {}) for block in _blocks(start.value))
+    return any(_scores_in(block.rows[:1], columns) for block in _blocks(start.value, columns))
 
 
 def read(path: Path, how: How) -> Log:
@@ -160,8 +168,16 @@ def _scores_in(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str]) ->
 
 
 def _named(names: Sequence[str], kind: str, columns: Mapping[str, str]) -> str:
-    """The column of a kind, "" where there is none."""
+    """The column of a kind, "" where there is none.
+
+    Raises:
+        InputError: The user names a column that the rows do not have.
+    """
     if kind in columns:
+        if columns[kind] not in names:
+            raise InputError(
+                f"the rows have no column {columns[kind]!r} ({kind}). {closest(columns[kind], list(names))}"
+            )
         return columns[kind]
     lower = {name.strip().lower(): name for name in names}
     return next((lower[name] for name in COLUMNS[kind] if name in lower), "")

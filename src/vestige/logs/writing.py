@@ -58,19 +58,24 @@ class ExportedModel:
         """Return a file name that distinguishes roles, models and attacks."""
         return slug(f"{self.role} {self.name} {self.attack}".strip())
 
-    def by_item(self) -> dict[str, list[ExportedScore]]:
-        """The scores of each question."""
-        found: dict[str, list[ExportedScore]] = {}
+    def by(self, key: Callable[[ExportedScore], Any]) -> dict[Any, list[ExportedScore]]:
+        """The scores by a value of each."""
+        found: dict[Any, list[ExportedScore]] = {}
         for row in self.rows:
-            found.setdefault(row.item, []).append(row)
+            found.setdefault(key(row), []).append(row)
         return found
 
-    def by_measurement(self) -> dict[tuple[str, str], list[ExportedScore]]:
-        """The scores by split and measurement."""
-        found: dict[tuple[str, str], list[ExportedScore]] = {}
-        for row in self.rows:
-            found.setdefault((row.question.split, row.measurement.name), []).append(row)
-        return found
+
+def _item(row: ExportedScore) -> str:
+    return row.item
+
+
+def _name(row: ExportedScore) -> str:
+    return row.measurement.name
+
+
+def _split_and_name(row: ExportedScore) -> tuple[str, str]:
+    return row.question.split, row.measurement.name
 
 
 def models_of(table: ScoreTable, ids: Mapping[str, str], when: datetime) -> Iterator[ExportedModel]:
@@ -116,7 +121,7 @@ def inspect_log(model: ExportedModel) -> dict[str, str]:
     """A log of Inspect in JSON: a sample for each question, a scorer for each measurement."""
     time = model.when.astimezone(UTC).isoformat(timespec="seconds")
     samples = []
-    for item, rows in model.by_item().items():
+    for item, rows in model.by(_item).items():
         texts = rows[0].texts
         scores = {}
         for row in rows:
@@ -137,8 +142,8 @@ def inspect_log(model: ExportedModel) -> dict[str, str]:
             }
         )
     means = []
-    for name in dict.fromkeys(row.measurement.name for row in model.rows):
-        mean = _means([row for row in model.rows if row.measurement.name == name])
+    for name, rows in model.by(_name).items():
+        mean = _means(rows)
         if mean is not None:
             metrics = {"mean": {"name": "mean", "value": mean}}
             means.append({"name": name, "scorer": name, "metrics": metrics})
@@ -168,9 +173,9 @@ def lm_eval_samples(model: ExportedModel) -> dict[str, str]:
     time = model.when.astimezone(UTC).strftime("%Y-%m-%dT%H-%M-%S.000000")
     files: dict[str, list[str]] = {}
     metrics: dict[str, list[str]] = {}
-    for split, name in model.by_measurement():
+    for split, name in model.by(_split_and_name):
         metrics.setdefault(split, []).append(name)
-    for number, rows in enumerate(model.by_item().values()):
+    for number, rows in enumerate(model.by(_item).values()):
         texts = rows[0].texts
         line = {
             "doc_id": number,
@@ -188,7 +193,7 @@ def lm_eval_samples(model: ExportedModel) -> dict[str, str]:
         }
         files.setdefault(rows[0].question.split, []).append(json_line(line))
     results: dict[str, dict[str, Any]] = {}
-    for (split, name), rows in model.by_measurement().items():
+    for (split, name), rows in model.by(_split_and_name).items():
         of_task = results.setdefault(f"vestige_{split}", {"alias": f"vestige_{split}"})
         of_task[f"{name},none"] = _means(rows)
     summary = {
@@ -215,7 +220,7 @@ def open_unlearning_log(model: ExportedModel) -> dict[str, str]:
     known = {metric.measurement: (name, metric.keys[0]) for name, metric in reversed(METRICS.items())}
     spelled = {"q_a_prob": "Q_A_Prob", "q_a_rouge": "Q_A_ROUGE", "q_a_para_prob": "Q_A_PARA_Prob"}
     log = {}
-    for (split, _), rows in model.by_measurement().items():
+    for (split, _), rows in model.by(_split_and_name).items():
         measurement = rows[0].measurement
         bare = replace(measurement, metric="", version="")
         name, column = f"vestige_{slug(measurement.name)}", "score"
@@ -270,8 +275,7 @@ def eee_samples(model: ExportedModel, evaluation: str) -> str:
 def eee_means(model: ExportedModel) -> list[dict[str, Any]]:
     """The aggregate results of the instance file."""
     results = []
-    for name in dict.fromkeys(row.measurement.name for row in model.rows):
-        rows = [row for row in model.rows if row.measurement.name == name]
+    for name, rows in model.by(_name).items():
         mean = _means(rows)
         if mean is None:
             continue
