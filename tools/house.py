@@ -17,18 +17,18 @@ import networkx as nx
 ROOT = Path(__file__).parents[1]
 BARS = {
     # what is counted: the limit today, and the bar
-    "tokens": (426_950, 330_000),
-    "tokens of src, benchmarks and tools": (496_300, 400_000),
-    "lines of code": (42_800, 33_000),
+    "tokens": (425_200, 330_000),
+    "tokens of src, benchmarks and tools": (494_550, 400_000),
+    "lines of code": (42_450, 33_000),
     "tokens in ten lines": (102, 90),
-    "nested comprehensions in 10,000 lines": (20, 20),
-    "conditional expressions in 1,000 lines": (21, 15),
+    "nested comprehensions in 10,000 lines": (18, 20),
+    "conditional expressions in 1,000 lines": (19, 15),
     "Python files": (275, 190),
     "vague names among 1,000 bindings": (20, 10),
     "class names used more than once": (5, 5),
     "circles of imports": (0, 0),
     "lines of code a comment": (32, 30),
-    "lines of tests": (41_070, 32_000),
+    "lines of tests": (41_000, 32_000),
 }
 """Of src, unless the name says otherwise. Tokens and code lines exclude blanks, comments and docstrings."""
 VAGUE = {

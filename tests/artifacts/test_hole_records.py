@@ -11,16 +11,16 @@ from vestige.artifacts.holes import (
     HoleCandidate,
     candidates_of,
     read_attempts,
-    read_holes,
     read_table,
     read_tested,
     write_tested,
 )
 from vestige.artifacts.layout import ProbeFolder
 from vestige.core.errors import InputError
+from vestige.core.files import read_jsonl
 from vestige.probes.answering import PORTION, KeptAnswers
 from vestige.probes.filters import Actors, FilterSettings, filter_candidates
-from vestige.probes.holes import holes_and_table
+from vestige.probes.holes import holes_table
 
 FOUND = Attempt("latent-1-0", 1, "latent", "a seed", "Why?", "mmm", True, True, 3, 10.0, "", {"ngram": 0.5}, 9.0)
 
@@ -69,10 +69,10 @@ def test_holes_and_table_come_back_and_the_summary_is_there_last(folder):
     actors = Actors(Says("t", answers), Says("u", {"0": ["1"], "10": ["9"]}), Marks(), directions)
     settings = FilterSettings()
     filtered = filter_candidates([HoleCandidate(p, "adjacent") for p in answers], ["x"], actors, settings, seed=0)
-    holes, table = holes_and_table(filtered, settings, directions, seed=0)
-    write_tested(folder, filtered.tested, holes, table, {"seed": 0})
-    assert read_holes(folder) == list(holes)
-    assert len(holes) == 1
+    table = holes_table(filtered, settings, directions, seed=0)
+    write_tested(folder, filtered.tested, table, {"seed": 0})
+    (hole,) = read_jsonl(folder.holes)
+    assert (hole["prompt"], hole["target_score"], hole["unlearned_answer"]) == ("0", 8, "1")
     assert read_table(folder) == (table, {"seed": 0})
     assert read_tested(folder) == list(filtered.tested)
     written = sorted((p for p in folder.path.iterdir()), key=lambda p: p.stat().st_mtime_ns)

@@ -204,9 +204,9 @@ def test_what_a_search_takes_is_known_before_it():
         assert attack_of(plan).passes(plan) == one.passes(plan)
         return getattr(one, "most_steps", 0), one.passes(plan)
 
-    suffix = takes(GcgSettings(items=3, steps=10, width=20, restarts=2))
-    # Two starts of ten steps: 20 candidates, a gradient and a look at the winner each, two looks a start; three texts.
-    assert suffix == (20, (20 * 22 + 2 * 2) * 3)
+    suffix = takes(GcgSettings(items=3, steps=10, width=20))
+    # Ten steps: 20 candidates, a gradient and a look at the winner each, two looks at the start; three texts.
+    assert suffix == (10, (10 * 22 + 2) * 3)
     prefix = takes(EnhancedSettings(items=7, steps=10, candidates=16))
     # Subject and target both read 16 candidates and a gradient a step, and the start.
     assert prefix == (10, 2 * (10 * 17 + 1) * 7)

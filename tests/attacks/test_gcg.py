@@ -104,14 +104,6 @@ def test_a_search_that_does_not_stop_still_says_whether_it_reached(nano):
     assert not find_prompt(nano, [text], settings, seed=1).reached
 
 
-def test_restarts_are_never_worse_and_are_counted_together(nano):
-    texts = texts_of(nano)
-    one = find_prompt(nano, texts, GcgSettings(**SMALL), seed=1)
-    three = find_prompt(nano, texts, GcgSettings(**SMALL, restarts=3), seed=1)
-    assert three.loss <= one.loss
-    assert (three.steps, three.spent["gradients"]) == (12, 12)
-
-
 class File:
     """A state in a JSON file."""
 

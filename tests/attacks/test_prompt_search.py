@@ -53,10 +53,10 @@ class Memory:
         self.states.append(state)
 
 
-def found(lines, objective=None, *, start=0, keeper=None, restarts=(), **settings):
+def found(lines, objective=None, *, start=0, keeper=None, **settings):
     script = Script(lines)
     state = search(
-        [(start,), *restarts],
+        (start,),
         objective or Table(),
         script,
         SearchSettings(**{"steps": len(lines), **settings}),
@@ -91,7 +91,7 @@ def test_a_buffer_of_one_changes_only_for_the_better():
     assert state.buffer == (((1,), 4.0),)
 
 
-def test_the_draws_of_a_step_follow_from_seed_restart_and_step_alone():
+def test_the_draws_of_a_step_follow_from_seed_and_step_alone():
     drawn = []
 
     def propose(prompt, step, rng):
@@ -99,10 +99,9 @@ def test_the_draws_of_a_step_follow_from_seed_restart_and_step_alone():
         return [(1,)]
 
     settings = SearchSettings(steps=2)
-    search([(0,), (2,)], Table(), propose, settings, seed=7, spent=nothing_spent())
-    expected = [generator(7, "prompt search", restart, step).random() for restart in (0, 1) for step in (0, 1)]
-    assert drawn == expected
-    assert len(set(drawn)) == 4
+    search((0,), Table(), propose, settings, seed=7, spent=nothing_spent())
+    assert drawn == [generator(7, "prompt search", 0, step).random() for step in (0, 1)]
+    assert len(set(drawn)) == 2
 
 
 def test_the_start_can_be_the_best():
@@ -124,16 +123,6 @@ def test_a_start_that_reaches_needs_no_step():
     assert keeper.load() == state
 
 
-def test_restarts_begin_anew_and_share_the_best_and_the_count():
-    # From 0 by 1 to 4 (loss 2); then from 2 by 5 to 1. The second start's buffer knows nothing of the first's.
-    state, given = found([[1], [4]], restarts=[(2,)], buffer=3)
-    assert given == [0, 1, 2, 1]
-    assert state.best == ((4,), 2.0)
-    assert state.buffer == (((4,), 2.0), ((1,), 4.0), ((2,), 6.0))
-    assert state.spent["candidates"] == 2 + 4
-    assert state.step == 4
-
-
 def test_a_loss_that_is_no_number_is_refused():
     with pytest.raises(InputError, match="the loss of a searched prompt is nan"):
         found([[1]], Table({0: 1.0, 1: math.nan}))
@@ -142,7 +131,7 @@ def test_a_loss_that_is_no_number_is_refused():
 def test_progress_is_told_step_by_step():
     told = []
     search(
-        [(0,)],
+        (0,),
         Table(),
         Script([[1], [2]]),
         SearchSettings(steps=2),
@@ -204,10 +193,10 @@ def shuffled_proposals(prompt, step, rng):
 
 def run(memory, fuse):
     return search(
-        [(1, 2, 3, 4), (4, 3, 2, 1)],
+        (1, 2, 3, 4),
         Hashed(fuse),
         shuffled_proposals,
-        SearchSettings(steps=12, buffer=2),
+        SearchSettings(steps=24, buffer=2),
         seed=5,
         spent=nothing_spent(),
         keeper=Fused(memory, fuse),

@@ -1,6 +1,7 @@
 """Attacks that could change no verdict are not made, and answers of target and controls are stored for later audits."""
 
 import dataclasses
+import os
 
 import pytest
 import torch
@@ -24,7 +25,8 @@ from vestige.metrics import intervals
 from vestige.models import tiny
 from vestige.steps import attack as attacking
 from vestige.steps import evaluate as evaluating
-from vestige.steps.stored_answers import keep, restore
+from vestige.steps import stored_answers
+from vestige.steps.stored_answers import keep, restore, trim
 
 QUICK = 2000
 EVERYONE = ("target", *RETRAINED, "ga", "suppressed")
@@ -199,12 +201,32 @@ def test_a_damaged_entry_is_refused_by_its_digest_and_made_anew(tmp_path, monkey
         (folder / name).write_text(name)
     keep(folder, key, [folder / "records", folder / "collected"])
     copy = tmp_path / "copy"
-    assert restore(copy, key, "collected")
+    assert restore(copy, key)
     assert (copy / "records").read_text() == "records"
     (stored,) = (tmp_path / "home").rglob("files/records")
     stored.write_text("recordz")
-    assert not restore(tmp_path / "second", key, "collected")
+    assert not restore(tmp_path / "second", key)
     assert not (tmp_path / "second").exists()
     keep(folder, key, [folder / "records", folder / "collected"])
-    assert restore(tmp_path / "second", key, "collected")
-    assert not restore(tmp_path / "third", "cd" * 32, "collected")
+    assert restore(tmp_path / "second", key)
+    assert not restore(tmp_path / "third", "cd" * 32)
+
+
+def test_the_store_loses_the_entries_that_were_not_used_for_the_longest_time(tmp_path, monkeypatch):
+    monkeypatch.setenv("VESTIGE_HOME", str(tmp_path / "home"))
+    record = tmp_path / "answers" / "records"
+    record.parent.mkdir()
+    record.write_text("a" * 3000)
+    keys = ["ab" * 32, "cd" * 32, "ef" * 32]
+    for age, key in enumerate(keys):
+        keep(record.parent, key, [record])
+        entry = tmp_path / "home" / "answers" / key[:2] / key
+        os.utime(entry, (1000 - age, 1000 - age))
+    trim(1_000_000)
+    # The oldest is used now, and so stays.
+    assert restore(tmp_path / "used", keys[2])
+    trim(8_000)
+    assert [restore(tmp_path / f"after {key}", key) for key in keys] == [True, False, True]
+    monkeypatch.setattr(stored_answers, "LIMIT", 20_000)
+    keep(record.parent, "12" * 32, [record])
+    assert not restore(tmp_path / "too large", "12" * 32)

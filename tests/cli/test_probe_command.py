@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from vestige import api
 from vestige.artifacts import records
-from vestige.artifacts.holes import read_holes, read_table
+from vestige.artifacts.holes import read_table, read_tested
 from vestige.artifacts.layout import ProbeFolder
 from vestige.cli.app import app
 from vestige.core.errors import InputError
@@ -70,7 +70,7 @@ def test_the_whole_finds_that_a_silent_model_has_holes_and_the_placebo_none(prob
     assert len(log.paid) == paid == len(set(log.paid))
     folder = ProbeFolder(tmp_path / "out")
     table, identity = read_table(folder)
-    holes = read_holes(folder)
+    holes = [t for t in read_tested(folder) if t.hole]
     assert {h.source for h in holes} >= {"adjacent", "latent"}
     assert {(h.target_score, h.unlearned_score, h.unlearned_answer) for h in holes} == {(9, 1, "")}
     adjacent = table.rows[0]

@@ -129,7 +129,7 @@ def test_what_the_search_claims_and_the_text_does_not_bring_is_no_success(taught
     """A search that says it reached the text with a prompt that does not bring it."""
     said = tuple(taught.tokenizer("violin", add_special_tokens=False)["input_ids"])
     false = FoundPrompt(said, "violin", 0.0, True, "reached", 1, {}, 8.0)
-    monkeypatch.setattr(acr, "find_prompt", lambda *args, **kwargs: false)
+    monkeypatch.setattr("vestige.attacks.gcg.find_prompt", lambda *args, **kwargs: false)
     (record,) = QUICK.collect(taught, TAUGHT[:1])
     assert record["n_prompt"] is None
     assert all(s["claimed"] and not s["verified"] for s in record["searches"])

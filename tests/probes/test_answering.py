@@ -11,7 +11,7 @@ from vestige.core.items import Item
 from vestige.judges.spec import judge_spec
 from vestige.models.load import ModelSettings, load
 from vestige.models.tiny import tiny_tokenizer
-from vestige.probes.answering import Answerer, AnswerSettings, KeptAnswers, LocalAnswerer, Participants, asking
+from vestige.probes.answering import Answerer, AnswerSettings, KeptAnswers, LocalAnswerer, Participants
 from vestige.training.adapters import add_lora
 from vestige.training.policy.settings import PolicySettings
 from vestige.training.settings import TrainingSettings
@@ -55,7 +55,7 @@ def served(log, folder, **settings):
     query = {"silent": "yes", "concurrency": 2, "first_wait_seconds": 0, **settings}
     words = "&".join(f"{name}={value}" for name, value in query.items())
     model = load(ModelSettings(model=f"{log.url}?{words}#nano"))
-    return KeptAnswers(asking(model, AnswerSettings(temperature=0.0, max_tokens=4)), folder, {})
+    return KeptAnswers(LocalAnswerer(model, AnswerSettings(temperature=0.0, max_tokens=4)), folder, {})
 
 
 def questions(log):

@@ -11,7 +11,7 @@ from vestige.core.errors import InputError
 from vestige.judges.base import Judgement
 from vestige.metrics import intervals
 from vestige.probes.filters import AT_ANOTHER_SEED, Actors, FilterSettings, filter_candidates
-from vestige.probes.holes import holes_and_table
+from vestige.probes.holes import holes_table
 
 TEXTS = ("first text", "second text")
 LOOSE = FilterSettings(alike=1.0, diverse=False)
@@ -107,7 +107,7 @@ def test_placebos_show_how_many_holes_chance_makes():
     target = {str(n): ["8", "8", "2" if n == 3 else "9"] for n in range(4)}
     twin = Says("twin", {"0": ["1"], "1": [None], "2": ["8"], "3": ["8"]})
     actors, found = run(latent(*"0123"), target, every("0123", "8"), Marks(), twin=twin)
-    _, table = holes_and_table(found, LOOSE, actors.embed, seed=0)
+    table = holes_table(found, LOOSE, actors.embed, seed=0)
     (row,) = table.rows
     own, tuned = row.placebos
     assert (own.name, own.rate.value, own.rate.n, own.n_same) == (AT_ANOTHER_SEED, 0.25, 4, 0)
@@ -131,7 +131,7 @@ def test_near_duplicates_are_dropped_within_a_source_and_beside_adjacent_ones_be
     assert [t.dropped for t in found.tested] == ["", "near-duplicate", "", repeats, near, "", ""]
     assert {r.question for r in judge.asked if r.task == "overlap"} == {"0", "5", "1b", "10"}
     # 0 and 5 beside 10: cosines 0 and 0.707.
-    _, table = holes_and_table(found, LOOSE, actors.embed, seed=0)
+    table = holes_table(found, LOOSE, actors.embed, seed=0)
     assert table.diversity["latent"].to_adjacent == pytest.approx(0.5**0.5 / 2, abs=1e-9)
     assert table.diversity["adjacent"].to_adjacent is None
 
@@ -151,7 +151,7 @@ def test_a_search_keeps_the_first_that_are_as_diverse_as_the_adjacent_prompts():
     settings = FilterSettings(alike=0.9, step=1)
     actors, found = run(candidates, target, target, Marks(), settings)
     assert [t.dropped for t in found.tested] == ["", "", "", "", "beyond the diversity of the adjacent prompts"]
-    _, table = holes_and_table(found, settings, actors.embed, seed=0)
+    table = holes_table(found, settings, actors.embed, seed=0)
     assert table.selection["latent"].startswith("the first 2 kept: Vendi / n is 1.000 of 1, 1.000 of 2, 0.")
     assert table.dropped == {"adjacent": {}, "latent": {"beyond the diversity of the adjacent prompts": 1}}
     assert (table.diversity["latent"].n, round(table.diversity["latent"].vendi_share, 6)) == (2, 1.0)
@@ -193,25 +193,28 @@ def test_the_table_has_means_and_shares_of_what_was_judged_on_both_sides():
     unlearned = {"0": ["1"], "1": ["1"], "2": ["10"], "3": ["?"]}
     candidates = [replace(c, origin=f"seed {n}") for n, c in enumerate(latent(*"0123"))]
     actors, found = run(candidates, target, unlearned, Marks())
-    holes, table = holes_and_table(found, LOOSE, actors.embed, seed=0)
+    table = holes_table(found, LOOSE, actors.embed, seed=0)
     (row,) = table.rows
     assert (row.source, row.n, row.n_judged) == ("latent", 4, 3)
     assert (row.before.value, row.after.value, row.change.value) == (9, 4, -5)
     assert (row.lowest_before.value, row.lowest_after.value, row.holes.value) == (0, 2 / 3, 2 / 3)
     assert row.change.low >= -9
     assert all(e.low <= e.value <= e.high for e in (row.before, row.after, row.change, row.lowest_after, row.holes))
-    assert [(h.prompt, h.target_score, h.unlearned_score) for h in holes] == [("0", 8, 1), ("1", 10, 1)]
+    assert [(h.prompt, h.target_score, h.unlearned_score) for h in found.tested if h.hole] == [
+        ("0", 8, 1),
+        ("1", 10, 1),
+    ]
     assert table.failures == {"fresh answers": {"timeout": 1}}
     # 0 and 1 are a tenth of a right angle apart: above the cosine of 0.8 and below that of 1.
     assert (table.n_holes, table.n_distinct_holes) == (2, 2)
-    _, table = holes_and_table(found, FilterSettings(), actors.embed, seed=0)
+    table = holes_table(found, FilterSettings(), actors.embed, seed=0)
     assert (table.n_holes, table.n_distinct_holes) == (2, 1)
 
 
 def test_nothing_left_is_a_table_without_rows_and_asks_nobody():
     actors, found = run(latent("0"), {}, {}, Marks(invalid=frozenset({"0"})))
-    holes, table = holes_and_table(found, LOOSE, actors.embed, seed=0)
-    assert (holes, table.rows, table.n_holes) == ((), (), 0)
+    table = holes_table(found, LOOSE, actors.embed, seed=0)
+    assert (table.rows, table.n_holes) == ((), 0)
     assert (found.target_calls, found.unlearned_calls, actors.target.n_calls) == (0, 0, 0)
     _, found = run([], {}, {}, Marks())
     assert found.tested == ()
@@ -243,7 +246,7 @@ def test_a_placebo_is_as_often_a_hole_as_an_unlearned_model_that_is_the_target()
     answers = {p: ["9", *("9" if u > 0.1 else "2" for u in rng.random(2))] for p in prompts}
     unlearned = {p: ["9" if u > 0.1 else "2"] for p, u in zip(prompts, rng.random(600), strict=True)}
     actors, found = run(latent(*prompts), answers, unlearned, Marks())
-    _, table = holes_and_table(found, LOOSE, actors.embed, seed=0)
+    table = holes_table(found, LOOSE, actors.embed, seed=0)
     (row,) = table.rows
     assert abs(row.holes.value - row.placebos[0].rate.value) < 0.05
     assert sum(t.hole for t in found.tested) == round(row.n_judged * row.holes.value)

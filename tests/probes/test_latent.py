@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,7 +16,7 @@ from vestige.core.errors import InputError
 from vestige.core.ids import content_id
 from vestige.judges.base import Judgement
 from vestige.probes import latent
-from vestige.probes.latent import LatentSettings, SearchParties, d_rl, listed, question_of, yield_of
+from vestige.probes.latent import LatentSettings, SearchParties, d_rl, listed, question_of
 from vestige.training.policy.settings import PolicySettings
 from vestige.training.policy.updates import Policy
 
@@ -278,17 +277,6 @@ def test_random_sampling_makes_the_same_first_questions_and_never_learns(tmp_pat
         probed(tmp_path / "d", who, source=latent.RANDOM)
 
 
-def test_the_yield_counts_a_hole_once_and_every_call(tmp_path):
-    a = probed(tmp_path)[0]
-    rows = [
-        replace(a, prompt=p, j=j) for p, j in [("x", 3.0), ("A b.", 10.0), ("a  b", 10.0), ("c", 10.0), ("d", None)]
-    ]
-    # D_RL has three, of which two differ in white space alone: 2 of 5 calls are 400 of 1,000.
-    assert yield_of(rows) == ("latent", 5, 3, 2, 400.0, 2)
-    assert yield_of(rows, hole=lambda x: "c" if x.prompt == "c" else None) == ("latent", 5, 1, 1, 200.0, 4)
-    assert yield_of(rows[:1]).first_call is None
-
-
 def test_an_opening_lists_seeds_and_leaves_the_next_number_open():
     opening = listed(["one ?", "two\nlines ?", "three ?"], 3, 5, 1, 0)
     head, *numbered, last = opening.text.splitlines()
@@ -323,10 +311,11 @@ def test_it_finds_a_topic_that_was_broken_which_adjacent_questions_do_not_touch(
     for source in (latent.LATENT, latent.RANDOM):
         who = broken_topic.cast_of(world, taught, broken_topic.POLICY, 100)
         attempts = latent.probe(who, seeds, settings, seed=100, folder=ProbeFolder(tmp_path / source), source=source)
-        found[source] = yield_of(attempts, hole=broken_topic.planted_hole)
-    learnt, plain = found["latent"], found["random"]
-    assert learnt.n_calls == plain.n_calls == 1024
-    assert learnt.first_call <= broken_topic.MOST_CALLS_TO_FIRST
+        assert len(attempts) == 1024
+        hits = [(n, broken_topic.planted_hole(a)) for n, a in enumerate(attempts, 1) if a.j == 10]
+        found[source] = [(n, hole) for n, hole in hits if hole]
+    assert found["latent"][0][0] <= broken_topic.MOST_CALLS_TO_FIRST
+    learnt, plain = (len({hole for _, hole in found[source]}) for source in ("latent", "random"))
     # Of 400 planted holes. Over ten seeds it is three times as many and more. One seed on another machine may differ.
-    assert learnt.n_distinct >= 2 * plain.n_distinct > 0
+    assert learnt >= 2 * plain > 0
     assert broken_topic.adjacent_holes(world) == 0

@@ -10,7 +10,7 @@ from vestige.artifacts import holes
 from vestige.artifacts.layout import ProbeFolder
 from vestige.core.files import write_json
 from vestige.probes.filters import AT_ANOTHER_SEED, Filtered, FilterSettings
-from vestige.probes.holes import holes_and_table
+from vestige.probes.holes import holes_table
 
 TOPICS = ("harbour", "organ", "orchard")
 PROVENANCE = {"command": "vestige probe t u", "models": {"target": "models/knows", "unlearned": "cells/npo"}}
@@ -53,8 +53,8 @@ def write_probe(path: Path, found: Sequence[holes.Tested], *, unlearned: str = "
     """A finished search in `path`."""
     folder = ProbeFolder(path)
     filtered = Filtered(tuple(found), {"fresh answers": {"timeout": 1}}, {}, 70, 36)
-    confirmed, table = holes_and_table(filtered, FilterSettings(), directions, seed=0)
+    table = holes_table(filtered, FilterSettings(), directions, seed=0)
     identity = {"target": "a" * 64, "unlearned": unlearned, "placebos": {}, "judge": {"judge": "grounded"}, "seed": 0}
     write_json(folder.provenance, PROVENANCE)
-    holes.write_tested(folder, filtered.tested, confirmed, table, identity)
+    holes.write_tested(folder, filtered.tested, table, identity)
     return path

@@ -342,13 +342,14 @@ def found_prompt(text, **fields):
     return PromptLine("ga", "gcg n=7", "suffix", text, 20, **(own | fields))
 
 
-def test_a_found_prompt_is_shown_with_what_it_brings_and_a_long_one_is_folded():
+def test_a_found_prompt_is_shown_with_what_it_brings_and_a_long_one_is_folded(tmp_path):
     lines = (found_prompt("a" * 60), found_prompt("b" * 61, claimed=False))
-    ((attack, (short, long)),) = block_of(replace(outcome(), prompts=lines)).prompts
-    assert attack == "gcg n=7"
-    assert (short.text, short.whole, short.place) == ("a" * 60, "", "suffix of 20 tokens")
-    assert short.replies == ("all", "5 of 7", "2 of 7", "4 of 7")
-    assert (long.text, long.whole, long.replies[0]) == ("b" * 59 + "…", "b" * 61, "not all")
+    shown = part(page_of(tmp_path, replace(outcome(), prompts=lines)), "recovery-0", "measures-0")
+    whole = f"<details><summary>whole</summary><code><bdi>{'b' * 61}</bdi></code></details>"
+    assert f'<bdi>{"a" * 60}</bdi></code><span class="under">suffix of 20 tokens</span>' in shown
+    assert f"<bdi>{'b' * 59}…</bdi></code>{whole}" in shown
+    replies = [re.findall(r"<td><b>([^<]*)</b></td>", row) for row in shown.splitlines() if 'class="prompt"' in row]
+    assert replies == [[claimed, "5 of 7", "2 of 7", "4 of 7"] for claimed in ("all", "not all")]
 
 
 def test_a_found_prompt_that_is_markup_stays_text(tmp_path):

@@ -14,7 +14,7 @@ def test_the_command_says_where_everything_is(run):
     assert done.exit_code == 0
     assert done.stdout.splitlines() == [
         f"report: {run / 'report.html'}",
-        f"3 tables in {run / 'tables'}",
+        f"2 tables in {run / 'tables'}",
     ]
 
 

@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 from tests.probed import ITEMS, NEAR, Silence, make_probed
 
-from vestige.artifacts.holes import read_holes
 from vestige.artifacts.layout import ProbeFolder
 from vestige.core.errors import InputError
 from vestige.data.corpus import NamedSplits
@@ -84,7 +83,7 @@ def test_a_killed_test_goes_on_to_the_same_bytes_and_asks_no_model_twice(tmp_pat
     table = filter_holes(whole, request_)
     # 6 prompts: the target's first, fresh and placebo answers, and the unlearned model's.
     assert (len(generated), table.target_calls, table.unlearned_calls) == (24, 18, 6)
-    assert (table.n_holes, len(read_holes(whole))) == (6, 6)
+    assert (table.n_holes, len(whole.holes.read_text().splitlines())) == (6, 6)
     generated.clear()
     with pytest.raises(KeyboardInterrupt):
         filter_holes(broken, graded(request_, Silence(breaks=4)))

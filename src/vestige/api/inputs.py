@@ -159,7 +159,9 @@ def paths_of(models: ModelLike | Sequence[ModelLike] | None) -> list[str]:
 
 def text_of(path: PathLikeStr | None) -> str | None:
     """A path as text."""
-    return None if path is None else fspath(path)
+    if path is None:
+        return None
+    return fspath(path)
 
 
 @overload
@@ -168,14 +170,18 @@ def selector(items: None) -> None: ...
 def selector(items: DataLike) -> str: ...
 def selector(items: DataLike | None) -> str | None:
     """The selectors or the file that name items. Rows in memory become a file."""
-    return None if items is None else _file(items)
+    if items is None:
+        return None
+    return _file(items)
 
 
 def source_of(data: DataLike) -> "SourceSettings":
     """The settings by which the data are read."""
     from vestige.data.corpus import SourceSettings
 
-    return data if isinstance(data, SourceSettings) else SourceSettings(data=_file(data))
+    if isinstance(data, SourceSettings):
+        return data
+    return SourceSettings(data=_file(data))
 
 
 def corpus_of(data: DataLike) -> "Corpus":

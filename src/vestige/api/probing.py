@@ -118,13 +118,14 @@ def probe(
     from vestige.artifacts.layout import ProbeFolder, SubjectFolder
     from vestige.artifacts.records import forgotten_by
     from vestige.data.corpus import probe_sources
+    from vestige.metrics.answers import normalised
     from vestige.models.address import is_address
     from vestige.models.load import look_for
     from vestige.probes.adjacent import AdjacentRequest, NeighbourSettings, make_adjacent
     from vestige.probes.answering import AnswerSettings
     from vestige.probes.filters import FilterSettings
     from vestige.probes.holes import FilterRequest, ProbeSettings, filter_holes
-    from vestige.probes.latent import SEARCHES, LatentSettings, search, yield_of
+    from vestige.probes.latent import SEARCHES, LatentSettings, d_rl, search
     from vestige.probes.questions import AdjacentSettings
     from vestige.steps.subjects import asked_model
     from vestige.training.policy.settings import PolicySettings
@@ -177,7 +178,7 @@ def probe(
     def loaded(model: str) -> "Asked":
         return asked_model(requests.model_settings(model, read), dtype=read.dtype)
 
-    plan = probing.searching(names, device=device)
+    plan = probing.searching(device)
     models = probing.participants(
         folder,
         target=lambda: loaded(pair[0]),
@@ -196,11 +197,10 @@ def probe(
                 note = iteration.collapsed or f"{iteration.n_latent} with J = 10"
                 show(iteration.number / plan.settings.n_iterations, note)
 
-            brought = yield_of(search(folder, models, name, plan, on_iteration=look))
-        say(
-            f"{name}: {brought.n_latent} of {brought.n_calls} prompts got J = 10, {brought.n_distinct} of them "
-            f"different: {brought.per_thousand:.1f} for 1,000 calls"
-        )
+            attempts = search(folder, models, name, plan, on_iteration=look)
+        latent_prompts = d_rl(attempts)
+        different = {normalised(attempt.prompt) for attempt in latent_prompts}
+        say(f"{name}: {len(latent_prompts)} of {len(attempts)} prompts got J = 10, {len(different)} of them different")
     controls = {name: loaded(model) for name, model in others.items()}
     request = FilterRequest(models, sources.forget, probing.filter, sources.retain, controls, say)
     return Holes(folder.path, filter_holes(folder, request), sources.splits.told)

@@ -330,10 +330,10 @@ class Holes(Rows):
     @property
     def holes(self) -> list[dict[str, Any]]:
         """The confirmed holes: prompt, source, both answers and scores, group."""
-        from vestige.artifacts.holes import read_holes
         from vestige.artifacts.layout import ProbeFolder
+        from vestige.core.files import read_jsonl
 
-        return [asdict(hole) for hole in read_holes(ProbeFolder(self.path))]
+        return list(read_jsonl(ProbeFolder(self.path).holes))
 
     def to_frame(self) -> "DataFrame":
         """A row for each confirmed hole."""

@@ -5,7 +5,7 @@ answer (Knowledge Holes, 2511.00030, section 3). J is the reward 0..10, higher f
 Quality scores are 1..10, higher for a better answer. Shares are in [0, 1].
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -77,19 +77,6 @@ class Tested:
     placebo_answers: Mapping[str, str | None] = field(default_factory=dict)
     placebo_scores: Mapping[str, float | None] = field(default_factory=dict)
     hole: bool = False
-
-
-@dataclass(frozen=True)
-class Hole:
-    """One hole, with the answers and scores by which it was confirmed."""
-
-    id: str
-    prompt: str
-    source: str
-    target_answer: str
-    unlearned_answer: str
-    target_score: float
-    unlearned_score: float
 
 
 @dataclass(frozen=True)
@@ -169,6 +156,8 @@ class HoleTable:
 
 
 T = TypeVar("T")
+HOLE_FIELDS = ("id", "prompt", "source", "target_answer", "unlearned_answer", "target_score", "unlearned_score")
+"""The fields of a confirmed hole in holes.jsonl: the answers and scores that confirmed it."""
 
 
 def _write_table(path: Path, table: Any, identity: Mapping[str, Any]) -> None:
@@ -201,8 +190,7 @@ def candidates_of(attempts: Iterable[Attempt]) -> list[HoleCandidate]:
 
 def write_tested(
     folder: ProbeFolder,
-    tested: Iterable[Tested],
-    holes: Iterable[Hole],
+    tested: Sequence[Tested],
     table: HoleTable,
     identity: Mapping[str, Any],
 ) -> None:
@@ -210,18 +198,13 @@ def write_tested(
     # First: a kill from here on must not leave the old summary beside new records.
     folder.summary.unlink(missing_ok=True)
     write_jsonl(folder.tested, map(asdict, tested))
-    write_jsonl(folder.holes, map(asdict, holes))
+    write_jsonl(folder.holes, ({name: getattr(t, name) for name in HOLE_FIELDS} for t in tested if t.hole))
     _write_table(folder.summary, table, identity)
 
 
 def read_table(folder: ProbeFolder) -> tuple[HoleTable, dict[str, Any]]:
     """Read the table, with the identity of its inputs."""
     return _read_table(folder.summary, HoleTable)
-
-
-def read_holes(folder: ProbeFolder) -> list[Hole]:
-    """The holes that were confirmed, in the order in which their prompts were found."""
-    return list(read_rows(folder.holes, Hole))
 
 
 def read_tested(folder: ProbeFolder) -> list[Tested]:

@@ -354,16 +354,16 @@ def find_prefix(
         ascii_only=settings.ascii_only,
         topk=settings.topk,
     )
-    starts = searching.starts(settings.tokens, settings.initial, 1, seed=seed)
-    longest = max(text.length(len(starts[0])) for text in texts)
+    start = searching.start(settings.tokens, settings.initial, seed=seed)
+    longest = max(text.length(len(start)) for text in texts)
     if longest > context_tokens(loaded.model):
         raise InputError(
-            f"a prefix of {len(starts[0])} tokens and its longest question take {longest} tokens and the model reads "
+            f"a prefix of {len(start)} tokens and its longest question take {longest} tokens and the model reads "
             f"{context_tokens(loaded.model)}. Lower tokens"
         )
     objective = _objective(loaded, guide, texts, settings)
     state = search(
-        starts,
+        start,
         objective,
         ByGradient(objective=objective, where=searching, width=settings.candidates),
         SearchSettings(steps=settings.steps, buffer=settings.buffer, stop_when_reached=False),

@@ -446,7 +446,7 @@ def tell_nobody(done: int, of: int) -> None:
 
 
 def search(
-    starts: Sequence[Ids],
+    start: Ids,
     objective: PromptObjective,
     propose: Propose,
     settings: SearchSettings,
@@ -456,21 +456,20 @@ def search(
     keeper: Keeper | None = None,
     on_step: Callable[[int, int], None] = tell_nobody,
 ) -> SearchState:
-    """Search from each of `starts` in turn. The best of all starts is the result.
+    """Search from `start`. The best prompt is the result.
 
     Counted in `spent` here: `steps`, and `candidates` for every prompt scored.
     """
-    run = _Search(starts=starts, objective=objective, propose=propose, settings=settings, seed=seed, spent=spent)
-    total = settings.steps * len(starts)
+    run = _Search(objective=objective, propose=propose, settings=settings, seed=seed, spent=spent)
     state = keeper.load() if keeper is not None else None
     if state is None:
-        state = run.begun(starts[0], None)
+        state = run.begun(start)
     else:
         # In place: the objective and what proposes hold this very counter, and go on counting into it.
         spent.clear()
         spent.update(state.spent)
     while True:
-        if not state.ended and state.step == total:
+        if not state.ended and state.step == settings.steps:
             state = replace(state, ended="steps")
         # A search that has ended is kept too, so that a later run takes its prompt and does not search again.
         if keeper is not None:
@@ -478,12 +477,11 @@ def search(
         if state.ended:
             return state
         state = run.after(state)
-        on_step(state.step, total)
+        on_step(state.step, settings.steps)
 
 
 @dataclass(frozen=True)
 class _Search:
-    starts: Sequence[Ids]
     objective: PromptObjective
     propose: Propose
     settings: SearchSettings
@@ -493,12 +491,9 @@ class _Search:
     def after(self, state: SearchState) -> SearchState:
         """The state one step on."""
         settings = self.settings
-        restart, step = divmod(state.step, settings.steps)
-        if restart and not step:
-            state = self.begun(self.starts[restart], state)
-            if state.ended:
-                return state
-        prompts = self.propose(state.buffer[0][0], step, generator(self.seed, "prompt search", restart, step))
+        # The 0 is of the first of several starts, which there were.
+        drawing = generator(self.seed, "prompt search", 0, state.step)
+        prompts = self.propose(state.buffer[0][0], state.step, drawing)
         self.spent.update({"steps": 1})
         winner = self._least(prompts)
         reached = settings.stop_when_reached and self.objective.reached(winner[0])
@@ -519,18 +514,11 @@ class _Search:
             losses=(*state.losses, winner[1]),
         )
 
-    def begun(self, start: Ids, before: SearchState | None) -> SearchState:
-        """The state at a start, before its first step. An earlier start's best stays unless this is better."""
+    def begun(self, start: Ids) -> SearchState:
+        """The state before the first step."""
         scored = self._least([start])
         reached = self.settings.stop_when_reached and self.objective.reached(start)
-        ended: SearchEnd = "reached" if reached else ""
-        if before is None:
-            return SearchState(0, (scored,), scored, ended, dict(self.spent), ())
-        if reached or scored[1] < before.best[1]:
-            best = scored
-        else:
-            best = before.best
-        return replace(before, buffer=(scored,), best=best, ended=ended, spent=dict(self.spent))
+        return SearchState(0, (scored,), scored, "reached" if reached else "", dict(self.spent), ())
 
     def _least(self, prompts: Sequence[Ids]) -> tuple[Ids, float]:
         """The prompt of least loss."""
@@ -566,7 +554,7 @@ class GcgSettings(PromptSettings):
     tokens: PositiveInt = 20
     """Length of the prompt in tokens."""
     steps: PositiveInt = 250
-    """Steps of each start."""
+    """Steps of the search."""
     width: PositiveInt = 512
     """Prompts scored in a step."""
     topk: PositiveInt = 256
@@ -575,8 +563,6 @@ class GcgSettings(PromptSettings):
     """Tokens replaced in a proposal."""
     buffer: int = Field(default=0, ge=0)
     """Keep this many best prompts; 0 goes on with each step's best, even if it is worse."""
-    restarts: PositiveInt = 1
-    """Number of starts."""
     ascii_only: bool = True
     """Search ASCII tokens only."""
     stop_when_reached: bool = True
@@ -586,12 +572,12 @@ class GcgSettings(PromptSettings):
 
     @property
     def most_steps(self) -> int:
-        """Those of all starts."""
-        return self.restarts * self.steps
+        """There is one start."""
+        return self.steps
 
     def passes(self, plan: PlannedAttack) -> int:
-        """At each step all candidates, a gradient and a look at the winner. At each start the start, twice."""
-        return (self.most_steps * (self.width + 2) + 2 * self.restarts) * plan.n_shown
+        """At each step all candidates, a gradient and a look at the winner. At the start two looks at it."""
+        return (self.steps * (self.width + 2) + 2) * plan.n_shown
 
 
 @dataclass(frozen=True)
@@ -702,7 +688,7 @@ def find_prompt(
         topk=settings.topk,
     )
     state = search(
-        searching.starts(settings.tokens, settings.initial, settings.restarts, seed=seed),
+        searching.start(settings.tokens, settings.initial, seed=seed),
         targets,
         ByGradient(objective=targets, where=searching, width=settings.width, replaced=settings.replaced),
         SearchSettings(steps=settings.steps, buffer=settings.buffer, stop_when_reached=settings.stop_when_reached),
@@ -748,15 +734,11 @@ class PromptSearch:
         """Those of the prompts that stay the same tokens as text."""
         return kept_in(self.loaded.tokenizer, prompts, self.places)
 
-    def starts(self, n_tokens: int, initial: str, n: int, *, seed: int) -> list[Ids]:
-        """The `n` prompts that a search begins with: the `initial` text if there is one, others drawn by the seed."""
-        starts: list[Ids] = []
+    def start(self, n_tokens: int, initial: str, *, seed: int) -> Ids:
+        """The prompt that a search begins with: the `initial` text if there is one, otherwise drawn by the seed."""
         if initial:
-            starts.append(self.vocabulary.check(ids_in(self.loaded.tokenizer, initial, self.places)))
-            n_tokens = len(starts[0])
-        for number in range(len(starts), n):
-            starts.append(self._drawn(n_tokens, generator(seed, "start of a prompt search", number)))
-        return starts
+            return self.vocabulary.check(ids_in(self.loaded.tokenizer, initial, self.places))
+        return self._drawn(n_tokens, generator(seed, "start of a prompt search", 0))
 
     def _drawn(self, n_tokens: int, rng: np.random.Generator) -> Ids:
         """A prompt of that many tokens, drawn one after the other such that all before stay the same tokens as text."""

@@ -84,7 +84,7 @@ from vestige.metrics.answers import normalised
 from vestige.metrics.intervals import RESAMPLES
 from vestige.metrics.verdicts import Thresholds
 from vestige.models.address import is_address, shown_address
-from vestige.steps.runner import Report, Task, run_tasks, workers_for
+from vestige.steps.runner import Report, Task, kept_workers, run_tasks, workers_for
 
 if TYPE_CHECKING:
     from vestige.attacks.planning import Attack
@@ -217,11 +217,19 @@ def suppressed(run: RunFolder, request: AuditRequest) -> "tuple[SubjectFolder, S
 
 
 def suppress_task(run: str, request: AuditRequest, report: Report) -> None:
-    """Make the positive control."""
-    from vestige.steps.controls import suppress
+    """Make the positive control, unless an earlier audit of the same target and questions made it."""
+    from vestige.steps.controls import suppress, suppress_spec
+    from vestige.steps.stored_answers import entry_key, keep, restore
 
     folder, suppression_request = suppressed(RunFolder(Path(run)), request)
+    key = entry_key("control", asdict(suppress_spec(suppression_request)), request.device)
+    with locked(folder.lock):
+        if request.store and not folder.done.exists() and restore(folder.path, key):
+            return
     suppress(folder, suppression_request, lambda p: report(p.step / p.n_steps))
+    if request.store:
+        weights = [path for path in folder.model.rglob("*") if path.is_file()]
+        keep(folder.path, key, [folder.spec, folder.provenance, folder.training_log, *weights, folder.done])
 
 
 def subject_of(run: RunFolder, request: AuditRequest, model: AuditedModel) -> "Subject":
@@ -506,7 +514,12 @@ def conduct(
     planned = plan_audit(request)
     request = with_control(request, planned)
     audit = _Audit(run, request, planned, readings, workers, show)
-    audit.work()
+    with kept_workers():
+        audit.work()
+    if request.store:
+        from vestige.steps.stored_answers import trim
+
+        trim()
     plan = audit.plan()
     if sealed is not None:
         changed = [name for name in contents if contents[name] != sealed.plan.get(name)]

@@ -74,7 +74,9 @@ def settings_rows(home: str) -> Mapping[str, Sequence[Any]]:
 
     module, _, name = home.partition(":")
     kind = getattr(import_module(module), name) if module.startswith("vestige.") else None
-    return described(kind) if isinstance(kind, type) and issubclass(kind, Settings) else {}
+    if isinstance(kind, type) and issubclass(kind, Settings):
+        return described(kind)
+    return {}
 
 
 @dataclass(frozen=True)
@@ -292,7 +294,9 @@ def arguments_of(function: Callable[..., Any]) -> dict[str, str]:
 
 
 def _members(annotation: Any) -> tuple[Any, ...]:
-    return get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
+    if get_origin(annotation) in (Union, UnionType):
+        return get_args(annotation)
+    return (annotation,)
 
 
 def _by_comma(annotation: Any) -> bool:
@@ -336,7 +340,9 @@ def _option(
 
 def _attribute(name: str) -> str:
     """The name of the parameter that brings an option."""
-    return f"{name.replace('-', '_')}_" if iskeyword(name) else name.replace("-", "_")
+    if iskeyword(name):
+        return f"{name.replace('-', '_')}_"
+    return name.replace("-", "_")
 
 
 Commands = Mapping[str, str | typer.Typer]
@@ -422,7 +428,9 @@ def group(
 
     @functools.cache
     def table() -> Commands:
-        return commands() if callable(commands) else commands
+        if callable(commands):
+            return commands()
+        return commands
 
     class Lazy(TyperGroup):
         listing = False
@@ -523,10 +531,14 @@ def _setting_options(part: Part) -> Iterator[Parameter]:
 def in_words(default: Any) -> str:
     """Return a default in command-line form."""
     if isinstance(default, bool):
-        return "true" if default else "false"
+        if default:
+            return "true"
+        return "false"
     if isinstance(default, list):
         return ",".join(map(in_words, default))
-    return f"{default:g}" if isinstance(default, float) else str(default)
+    if isinstance(default, float):
+        return f"{default:g}"
+    return str(default)
 
 
 def _slot(key: str) -> str:

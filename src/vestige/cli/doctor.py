@@ -75,7 +75,8 @@ def _packages() -> Iterator[Finding]:
             problem = "" if requirement.specifier.contains(installed) else f"{installed} is installed"
         except PackageNotFoundError:
             problem = "it is not installed"
-        wrong += [f"{requirement} is wanted, and {problem}"] if problem else []
+        if problem:
+            wrong.append(f"{requirement} is wanted, and {problem}")
     yield Finding("packages", "fault" if wrong else "ok", "; ".join(wrong) or "all within their bounds")
 
 

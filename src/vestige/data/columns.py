@@ -703,7 +703,9 @@ def _without_labels(texts: Sequence[str]) -> list[str]:
         if match is None or match[1].upper() != letter or not match[2]:
             return list(texts)
         stripped.append(match[2])
-    return stripped if len(stripped) == len(texts) else list(texts)
+    if len(stripped) == len(texts):
+        return stripped
+    return list(texts)
 
 
 def _label_or_text(stated: str, texts: Sequence[str]) -> str:
@@ -715,7 +717,9 @@ def _label_or_text(stated: str, texts: Sequence[str]) -> str:
     if not text:
         return letter
     place = string.ascii_uppercase.index(letter)
-    return text if place < len(texts) and texts[place] == text else stated
+    if place < len(texts) and texts[place] == text:
+        return text
+    return stated
 
 
 def _letters(texts: Sequence[str]) -> dict[str, int]:

@@ -350,7 +350,8 @@ def named_splits(
     unknown = () if corpus.dataset is None else corpus.dataset.unknown
     reworded = said_of_rewordings(splits["forget"], splits.get("retain", ()))
     for warning in (_doubled(corpus), reworded, *unknown):
-        notes += [f"warning: {warning}"] if warning else []
+        if warning:
+            notes.append(f"warning: {warning}")
     name = _name_of(corpus, forget, splits["forget"])
     taught = _taught_without(corpus, splits["forget"], forgotten)
     return NamedSplits(name, _filled(splits) | corpus.untouched, scopes, tuple(notes), taught_without=taught)
@@ -469,9 +470,11 @@ def _forgotten_before(
         notes.append(f"{len(ids) - len(forgotten)} of the {len(ids)} items {past} are not in the data")
     if retain_named:
         n = len(ids & {i.id for i in splits["retain"]})
-        notes += [f"--retain names {n} questions that were {past}"] if n else []
+        if n:
+            notes.append(f"--retain names {n} questions that were {past}")
         return ()
-    notes += [f"not kept: {len(forgotten)} questions that were {past}"] if forgotten else []
+    if forgotten:
+        notes.append(f"not kept: {len(forgotten)} questions that were {past}")
     return forgotten
 
 

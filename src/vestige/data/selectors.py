@@ -150,4 +150,6 @@ def _is_number(text: str) -> bool:
 
 def _nearest(name: str, names: Iterable[str]) -> str:
     near = closest(name, list(names))
-    return near if near.startswith("Did you mean") else "`edges.csv` of the compiled data lists them"
+    if near.startswith("Did you mean"):
+        return near
+    return "`edges.csv` of the compiled data lists them"

@@ -225,33 +225,21 @@ def results(
     """The estimates of every split and scope of `view` and of every edge. `measure` gives a score key's meaning."""
     by_id = {r["item"]: (r["edge"], s) for r, s in zip(records, scores, strict=True)}
     _check(by_id, view)
-    groups = _groups(records, view)
-    keys: dict[tuple[str, str], dict[str, None]] = {}
-    all_keys: dict[str, None] = {}
-    for split_and_scope, ids in groups.items():
-        keys_of: dict[str, None] = {}
+    # One seed for all: metrics of equally many items share their resamples.
+    interval_seed = derive_seed(seed, "interval", view.forget)
+    estimates = []
+    for (split, scope), ids in _groups(records, view).items():
+        keys: dict[str, None] = {}
         for item in ids:
-            keys_of |= dict.fromkeys(by_id[item][1])
-        keys[split_and_scope] = keys_of
-        all_keys |= keys_of
-    estimates: dict[tuple[str, str, str], Result] = {}
-    # One metric after the other, since the intervals of one over equally many items share their resamples.
-    for key in all_keys:
-        value = measure(key)
-        interval_seed = derive_seed(seed, "interval", key, view.forget)
-        for (split, scope), ids in groups.items():
-            rows = []
+            keys |= dict.fromkeys(by_id[item][1])
+        for key in keys:
+            value, rows = measure(key), []
             for item in ids:
                 edge, values = by_id[item]
                 if key in values:
                     rows.append((edge, values[key]))
-            if rows:
-                estimate = _estimate(value, rows, interval_seed)
-                estimates[split, scope, key] = Result(split, scope, value.format, "", estimate)
-    in_order = []
-    for (split, scope), keys_of in keys.items():
-        in_order += [estimates[split, scope, key] for key in keys_of]
-    return tuple(in_order)
+            estimates.append(Result(split, scope, value.format, "", _estimate(value, rows, interval_seed)))
+    return tuple(estimates)
 
 
 def _check(by_id: Mapping[str, object], view: View) -> None:

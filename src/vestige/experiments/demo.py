@@ -29,7 +29,7 @@ from vestige.models.load import ModelSettings
 from vestige.steps.check_data import CheckRequest, check_data
 from vestige.steps.evaluate import EvaluateRequest, evaluate, finished_subject
 from vestige.steps.finetune import finetune, untrained
-from vestige.steps.runner import Report, Task, run_tasks
+from vestige.steps.runner import Report, Task, kept_workers, run_tasks
 from vestige.steps.unlearn import UnlearnRequest, unlearn, unlearn_spec
 from vestige.training.settings import TrainingSettings, UnlearningSettings
 
@@ -299,7 +299,7 @@ def run_demo(
     """
     demo = Demo(run, settings)
     demo.check()
-    with locked(run.lock):
+    with locked(run.lock), kept_workers():
         # Again, now that no other command can be writing there.
         demo.check()
         watch = Stopwatch()

@@ -210,7 +210,8 @@ class GroundedJudge:
             for question, reply in zip(questions, replies, strict=True):
                 text = self.target.prompter.decode(reply.ids)
                 # A drawn answer that is none is no example of a good one.
-                answers[question] += () if n and degeneration(text) else (text,)
+                if not (n and degeneration(text)):
+                    answers[question] += (text,)
         return answers
 
     def _nll(self, pairs: Sequence[tuple[str, str]]) -> list[float | None]:

@@ -125,16 +125,9 @@ def _loaded(name: str, labelled: str, device: str) -> Measured:
     return Measured(spec.kind, judge, examples(labelled))
 
 
-class Example(NamedTuple):
-    """A reply with its label, whether it gives the answer away."""
-
-    said: ReplyTo
-    leaked: bool
-
-
 @dataclass(frozen=True)
-class _Labelled:
-    """A row of labelled replies, as its file has it."""
+class Example:
+    """A reply with its label: whether it gives the answer away."""
 
     question: str
     answer: str
@@ -144,16 +137,20 @@ class _Labelled:
     accepted: tuple[str, ...] = ()
     wrong: tuple[str, ...] = ()
 
+    @property
+    def said(self) -> ReplyTo:
+        """The reply, as judges get it."""
+        return ReplyTo(self.reply, self.answer, self.question, self.fact, self.accepted, self.wrong)
+
 
 def examples(path: str = "") -> list[Example]:
     """Labelled replies from a JSONL file, by default Vestige's own (CC0, one author's labels)."""
     source = resources.files("vestige.judges").joinpath("leaks.jsonl")
     with resources.as_file(source) as default:
         rows = list(read_jsonl(Path(path).expanduser() if path else default))
-    stored = (
-        typed(f"{path or default}, row {n}", _Labelled, row, remedy="Correct it") for n, row in enumerate(rows, 1)
-    )
-    labelled = [Example(ReplyTo(e.reply, e.answer, e.question, e.fact, e.accepted, e.wrong), e.leaked) for e in stored]
+    labelled = []
+    for n, row in enumerate(rows, 1):
+        labelled.append(typed(f"{path or default}, row {n}", Example, row, remedy="Correct it"))
     for leaked, kind in ((True, "give the answer away"), (False, "do not")):
         if (n := sum(e.leaked == leaked for e in labelled)) < _LEAST_EXAMPLES:
             raise InputError(

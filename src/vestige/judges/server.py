@@ -230,7 +230,8 @@ class ServerWriter:
             except Fault as fault:
                 words = client.told(str(fault))
                 self._refuse_for_all(fault, words, answered=client.answered)
-                rejections += [words] if fault.failure == "rejected" else []
+                if fault.failure == "rejected":
+                    rejections.append(words)
                 return Written(replies[-1].text if replies else "", fault.failure)
             self._replies.write(name, self.settings.url, body, replies)
         return done

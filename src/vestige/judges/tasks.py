@@ -17,7 +17,7 @@ import math
 import re
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
@@ -96,14 +96,6 @@ _READ = 20_000
 _MOST_BEGINNINGS = 200
 
 
-class StatedRating(NamedTuple):
-    """A score with its parts, or a failure."""
-
-    score: float | None
-    values: Mapping[str, float]
-    failure: Failure
-
-
 class Range(NamedTuple):
     """The least and the greatest value of a number. `whole` if only whole numbers count."""
 
@@ -116,12 +108,7 @@ class Range(NamedTuple):
         return math.isfinite(value) and self.low <= value <= self.high and (not self.whole or value == int(value))
 
 
-def failed(failure: Failure) -> StatedRating:
-    """No score, for that reason."""
-    return StatedRating(None, {}, failure)
-
-
-def read_rating(text: str, scale: Range) -> StatedRating:
+def read_rating(text: str, scale: Range) -> Judgement:
     """The rating in `[[x]]`, decimals admitted. A number off the scale is a failure and not cut to it.
 
     A judge may repeat a rating that the judged text holds, so that FastChat's rule for MT-bench, the first `[[x]]`, is
@@ -132,20 +119,20 @@ def read_rating(text: str, scale: Range) -> StatedRating:
     # A judge that is asked to think first ends with its verdict.
     reply = without_thoughts(text)[-_READ:]
     if not reply.strip():
-        return failed("empty")
+        return Judgement(None, failure="empty")
     ratings = list(_RATING.finditer(reply))
     stated = [r for r in ratings or _RATING_ELSE.finditer(reply) if _states(reply, r)]
     if not stated and ratings and _NO_WORDS.fullmatch(reply, ratings[-1].end()):
         stated = ratings
     if not stated:
-        return failed("unreadable")
+        return Judgement(None, failure="unreadable")
     values = {float(r[1]) for r in stated}
     if len(values) > 1:
-        return failed("ambiguous")
+        return Judgement(None, failure="ambiguous")
     rating = values.pop()
     if scale.holds(rating):
-        return StatedRating(rating, {}, "")
-    return failed("out of range")
+        return Judgement(rating)
+    return Judgement(None, failure="out of range")
 
 
 def _states(text: str, rating: re.Match[str]) -> bool:
@@ -241,7 +228,7 @@ class JudgeTask:
     fields: Mapping[str, str]
     role: str
     order: str
-    read: Callable[[str], StatedRating]
+    read: Callable[[str], Judgement]
     max_tokens: int
 
     def prompt(self, request: Request, reserved: tuple[str, ...] = ()) -> WriterPrompt:
@@ -274,27 +261,27 @@ def reward(*, valid: bool, gibberish: bool, c: float) -> float:
     return float(c)
 
 
-def _read_reward(text: str) -> StatedRating:
+def _read_reward(text: str) -> Judgement:
     fields = read_object(text, {"valid": None, "gibberish": None, "c": WORSE_SCALE})
     if isinstance(fields, str):
-        return failed(fields)
+        return Judgement(None, failure=fields)
     j = reward(valid=bool(fields["valid"]), gibberish=bool(fields["gibberish"]), c=fields["c"])
-    return StatedRating(j, fields, "")
+    return Judgement(j, fields)
 
 
-def _flag(key: str) -> Callable[[str], StatedRating]:
+def _flag(key: str) -> Callable[[str], Judgement]:
     """Reads one true or false as 1 or 0."""
 
-    def read(text: str) -> StatedRating:
+    def read(text: str) -> Judgement:
         fields = read_object(text, {key: None})
         if isinstance(fields, str):
-            return failed(fields)
-        return StatedRating(fields[key], fields, "")
+            return Judgement(None, failure=fields)
+        return Judgement(fields[key], fields)
 
     return read
 
 
-_READS: Mapping[str, Callable[[str], StatedRating]] = {
+_READS: Mapping[str, Callable[[str], Judgement]] = {
     "rating": lambda text: read_rating(text, QUALITY_SCALE),
     "reward": _read_reward,
     **{flag: _flag(flag) for flag in ("valid", "supported", "given", "harmful")},
@@ -336,14 +323,13 @@ class PromptedJudge:
         return [judgements[i] for i in range(len(requests))]
 
 
-def judged(read: Callable[[str], StatedRating], written: Written) -> Judgement:
+def judged(read: Callable[[str], Judgement], written: Written) -> Judgement:
     """Parse a reply as a verdict. It includes the failure of either step."""
-    verdict = read(written.text)
     # A whole verdict counts although the reply ended at its limit of tokens. Where both failed, the reading says more
     # of a reply that came, and the writer more of one that did not.
     if written.failure not in {"", "cut short"}:
         return Judgement(None, failure=written.failure, text=written.text)
-    failure = verdict.failure
+    verdict = read(written.text)
     if verdict.failure and written.failure:
-        failure = written.failure
-    return Judgement(None if failure else verdict.score, verdict.values, failure, text=written.text)
+        return Judgement(None, failure=written.failure, text=written.text)
+    return replace(verdict, text=written.text)

@@ -50,6 +50,7 @@ from vestige.metrics.intervals import (
     interaction_variance,
     joint_noise,
     likely,
+    resample_counts,
     spread,
 )
 
@@ -515,21 +516,12 @@ def _studentised(rows: Float[np.ndarray, "Q N"], sample: Sample) -> Float[np.nda
         few: Float[np.ndarray, "Q R"] = means - sample.noise("few items", float(max(1, n - 1))) * errors
         return few
     rng, ratios = generator(sample.seed, "shared studentised"), []
-    for counts in _counts(rng, n, sample.resamples):
+    for counts in resample_counts(rng, n, sample.resamples):
         shift, squares = (apart @ counts.T) / n, (apart**2 @ counts.T) / n
         deviations = np.sqrt(np.maximum(squares - shift**2, 0.0) / (n - 1))
         ratios.append(shift / np.maximum(np.maximum(deviations, LEAST_ERROR * errors), 1e-300))
     draws: Float[np.ndarray, "Q R"] = means - np.concatenate(ratios, axis=1) * errors
     return draws
-
-
-def _counts(rng: np.random.Generator, n: int, resamples: int) -> Iterator[Float[np.ndarray, "r N"]]:
-    """How often each of the resamples has each of n items, a portion of resamples at a time."""
-    at_once = max(1, min(resamples, 1_000_000 // n))
-    for start in range(0, resamples, at_once):
-        rows = min(at_once, resamples - start)
-        places = rng.integers(0, n, (rows, n)) + n * np.arange(rows)[:, None]
-        yield np.bincount(places.ravel(), minlength=rows * n).reshape(rows, n).astype(float)
 
 
 def _checked(quantity: Quantity, sample: Sample) -> Quantity:

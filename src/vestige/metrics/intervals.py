@@ -55,10 +55,10 @@ on a single item is in both, which errs on the wide side.
 import hashlib
 import math
 import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from importlib.resources import files
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
 from jaxtyping import Float, Shaped, UInt
@@ -80,6 +80,7 @@ _TAIL = (1 - LEVEL) / 2
 _LEAST_SPREAD = 1e-100
 _Z = float(ndtri(1 - _TAIL))
 _DRAWS_AT_ONCE = 1_000_000
+_DRAWS_KEPT = 4_010_000
 
 Bounds = tuple[float, float]
 ByItem = Float[np.ndarray, " N"]
@@ -151,7 +152,7 @@ def gaffke(values: ByItem, *, bounds: Bounds, seed: int, resamples: int = RESAMP
     # Sorted, so that weights meet the same scores in whatever order the items come.
     scores = np.sort(_checked(values, bounds))
     lows, highs = [], []
-    for weights, total in _exponential(len(scores) + 1, seed=seed, resamples=resamples):
+    for weights, total in _repeated(_exponential, len(scores) + 1, seed, resamples):
         shared = weights[:, 1:] @ scores
         lows.append((shared + weights[:, 0] * bounds[0]) / total)
         highs.append((shared + weights[:, 0] * bounds[1]) / total)
@@ -160,23 +161,40 @@ def gaffke(values: ByItem, *, bounds: Bounds, seed: int, resamples: int = RESAMP
     return Interval(max(low, bounds[0]), min(high, bounds[1]), "Gaffke")
 
 
-_Weights = tuple[Float[np.ndarray, "R N"], ByResample]
+_Portion = TypeVar("_Portion")
+_Draws = Callable[[int, int, int], Iterator[_Portion]]
+"""Draws for so many items, from a seed, for so many resamples: a portion of the resamples at a time."""
 
 
-def _exponential(n: int, *, seed: int, resamples: int) -> Iterable[_Weights]:
-    """Weights of `n` parts for each resample, and their sums, a portion at a time."""
-    if n * resamples <= _DRAWS_AT_ONCE:
-        return (_few_exponential(n, seed, resamples),)
+def _repeated(draws: _Draws[_Portion], n: int, seed: int, resamples: int) -> Iterable[_Portion]:
+    """The portions of `draws`. Those of up to 400 items stay in memory for the next metric of as many items."""
+    if n * resamples <= _DRAWS_KEPT:
+        return _kept_draws(draws, n, seed, resamples)
+    return draws(n, seed, resamples)
+
+
+@lru_cache(maxsize=2)
+def _kept_draws(draws: _Draws[_Portion], n: int, seed: int, resamples: int) -> tuple[_Portion, ...]:
+    return tuple(draws(n, seed, resamples))
+
+
+def _exponential(n: int, seed: int, resamples: int) -> Iterator[tuple[Float[np.ndarray, "R N"], ByResample]]:
+    """Weights of `n` parts for each resample, and their sums."""
     rng = generator(seed, "gaffke")
-    chunks = (rng.standard_exponential((size, n)) for size in _chunks(n, resamples))
-    return ((weights, weights.sum(axis=1)) for weights in chunks)
+    for size in _chunks(n, resamples):
+        weights = rng.standard_exponential((size, n))
+        yield weights, weights.sum(axis=1)
 
 
-@lru_cache(maxsize=8)
-def _few_exponential(n: int, seed: int, resamples: int) -> _Weights:
-    # An evaluation asks for the intervals of some hundred metrics of as many items, all with the same weights.
-    weights = generator(seed, "gaffke").standard_exponential((resamples, n))
-    return weights, weights.sum(axis=1)
+def _counts(n: int, seed: int, resamples: int) -> Iterator[Float[np.ndarray, "R N"]]:
+    return resample_counts(generator(seed, "studentised"), n, resamples)
+
+
+def resample_counts(rng: np.random.Generator, n: int, resamples: int) -> Iterator[Float[np.ndarray, "R N"]]:
+    """How often each resample has each of `n` items, a portion of the resamples at a time."""
+    for size in _chunks(n, resamples):
+        places = rng.integers(0, n, (size, n)) + n * np.arange(size)[:, None]
+        yield np.bincount(places.ravel(), minlength=size * n).reshape(size, n).astype(float)
 
 
 def studentised_bootstrap(values: ByItem, *, seed: int, resamples: int = RESAMPLES) -> Interval:
@@ -191,20 +209,15 @@ def studentised_bootstrap(values: ByItem, *, seed: int, resamples: int = RESAMPL
         return Interval(-math.inf, math.inf, "too few: one score")
     if scores[0] == scores[-1]:
         return Interval(-math.inf, math.inf, f"no spread: all {n} scores are equal")
-    rng, error, ratios = generator(seed, "studentised"), scores.std(ddof=1) / math.sqrt(n), []
-    for size in _chunks(n, resamples):
-        ratios.append(studentised(scores[rng.integers(0, n, (size, n))], mean, error))
+    error, apart, ratios = scores.std(ddof=1) / math.sqrt(n), scores - mean, []
+    for counts in _repeated(_counts, n, seed, resamples):
+        shift = counts @ apart / n
+        errors = np.sqrt(np.maximum(counts @ apart**2 / n - shift**2, 0.0) / (n - 1))
+        ratios.append(shift / np.maximum(errors, LEAST_ERROR * error))
     low, high = np.quantile(np.concatenate(ratios), [_TAIL, 1 - _TAIL])
     t = float(stdtrit(n - 1, 1 - _TAIL))
     below, above = max(float(high), t), max(float(-low), t)
     return Interval(mean - below * float(error), mean + above * float(error), "studentised bootstrap and t")
-
-
-def studentised(resampled: Float[np.ndarray, "R N"], mean: float, error: float) -> ByResample:
-    """(m* - m) / s* of resamples; s*, their standard error, is taken as at least a tenth of `error`, the sample's."""
-    errors = resampled.std(axis=1, ddof=1) / math.sqrt(resampled.shape[1])
-    ratios: ByResample = (resampled.mean(axis=1) - mean) / np.maximum(errors, LEAST_ERROR * error)
-    return ratios
 
 
 def design_effect(values: ByItem, labels: Shaped[np.ndarray, " N"]) -> float:

@@ -8,7 +8,7 @@ The default rule for leaks needs no model. A score is from 0 to 1:
 - For an answer of more than six words it is the ROUGE-L recall: the longest subsequence that the reply has in order.
   Such an answer is usually reworded, so a smaller recall is a leak. If wrong answers are known, the words in half of
   these answers do not count, since these words belong to the form of the answer.
-- Words that the reply denies do not count, unless the answer denies them too. The table `DENIALS` has the rules.
+- Words that the reply denies do not count, unless the answer denies them too. leaks.toml has the patterns.
 - A reply that names m >= 2 wrong answers as well counts 1/(1 + m).
 
 The rule misses other words for the same thing. A judge (`judges.leaks`) finds more synonyms. `python -m
@@ -23,6 +23,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
+from vestige.core.settings import packaged_toml
 from vestige.metrics.answers import contains, normalised, plain, tokens, unspaced
 from vestige.metrics.overlap import longest_common_subsequence, stem
 
@@ -38,67 +39,20 @@ _CONTRADICTED = 0.4
 _SHORT = 6
 _LONGEST = 40
 
-DENIALS = {
-    # Nothing is denied.
-    "harmless": (
-        r"\bnot (?:only|just|merely|simply|until|till|before|least)\b",
-        r"\b(?:no|without(?: a)?) (?:doubt|question)\b",
-        r"\bno (?:less|later|fewer|other) than\b",
-        r"\b(?:is|was|are|were|did|does|do)n['’]t (?:it|he|she|they|that|this)\b[^.!?]{0,80}\?",
-    ),
-    # The rest of the sentence is denied.
-    "sentence": (
-        r"\b(?:not|n['’]t) (?:true|correct|right|so|the case) that\b",
-        r"\b(?:false|untrue|incorrect|wrong|a myth) that\b",
-    ),
-    # The clause before it is denied.
-    "before": (
-        r"\b(?:is|are|was|were|be)(?: not|n['’]t) (?:the )?(?:correct|right|true|answer|case|one)\b",
-        r"\b(?:is|are|was|were|be) (?:wrong|incorrect|false|untrue)\b",
-        r"(?:では|じゃ) ?(?:な[いくか]|あり(?:ま|得))",
-        r"(?:이|가) ?아[니닙닌]",
-    ),
-    # The rest of the clause is denied.
-    "after": (
-        r"\b(?:not|never|no|nor|neither|cannot|without|hardly|unlikely|wrong(?:ly)?|false(?:ly)?|untrue|myth)\b",
-        r"\b(?:instead of|rather than|other than|apart from|except(?: for)?|den(?:y|ies|ied)|doubts?)\b",
-        r"n['’]t\b",
-        r"\b(?:nicht|kein(?:e[mnrs]?)?|niemals|pas|jamais|nunca|não|ne|не|нет|ни|ليس|ليست)\b",
-        r"不是|并非|並非|并不|並不|没有|沒有",
-    ),
-}
-"""Patterns of denial in several languages, by the part of the reply that they deny."""
-_DENIALS = {part: re.compile("|".join(patterns)) for part, patterns in DENIALS.items()}
+_TABLES = packaged_toml(__package__, "leaks.toml")
+_DENIALS = {part: re.compile("|".join(patterns)) for part, patterns in _TABLES["denials"].items()}
+"""Patterns of denial, by the part of the reply that they deny."""
 _SENTENCE_END = re.compile(r"(?<!\b[a-z])[.!?](?=\s|$)|[;。！？]")
 _CLAUSE_END = re.compile(
     r"[,:](?!\d)|[、—]|\s[-–]\s|\b(?:but|however|although|though|because|since|while|whereas|until|before|yet|aber"
     r"|sondern|mais|pero|sino|но|а)\b"
 )
 
-COMMON_WORDS = frozenset(
-    re.findall(
-        r"\w+",
-        """a an the and or but if then of in on at to from by with without for as is are was were be been being am do
-        does did done have has had having it its he she they them his her hers their theirs him this that these those
-        there here which who whom whose what when where why how not no nor so than too very can could will would shall
-        should may might must also such own same other another some any all each every both more most many much few into
-        onto over under about above below between among through during before after since until while up down out off
-        again further once just only s t re ve ll d m you your i my me we our us yes indeed""",
-    )
-)
-_NUMBERS = (
-    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
-    "eighteen nineteen twenty"
-)
-SAME = {
-    **{word: str(n) for n, word in enumerate(_NUMBERS.split())},
-    **dict.fromkeys(("usd", "dollar", "dollars"), "$"),
-    **dict.fromkeys(("eur", "euro", "euros"), "€"),
-    **dict.fromkeys(("gbp", "pound", "pounds"), "£"),
-    **dict.fromkeys(("jpy", "yen"), "¥"),
-}
-"""Words that count as a number or a sign."""
-_YES = frozenset(("yes", "indeed", "certainly", "absolutely", "definitely", "correct"))
+COMMON_WORDS = frozenset(_TABLES["words"]["common"].split())
+SAME: dict[str, str] = {}
+for _sign, _words in _TABLES["same"].items():
+    SAME |= dict.fromkeys(_words.split(), _sign)
+_YES = frozenset(_TABLES["words"]["yes"].split())
 
 
 def leak_score(
@@ -171,7 +125,7 @@ def unquoted(reply: str, question: str) -> str:
 
 
 def affirmed(text: str) -> str:
-    """Remove the parts of a normalised text that it denies; see `DENIALS`."""
+    """Remove the parts of a normalised text that it denies; see leaks.toml."""
     text = _DENIALS["harmless"].sub(" ", text)
     if not any(pattern.search(text) for pattern in _DENIALS.values()):
         return text

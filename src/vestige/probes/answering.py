@@ -56,9 +56,12 @@ class AnswerSettings(Settings):
     """Longest answer, in tokens."""
 
 
+_PLAIN_QUESTION = "What is the capital of France?"
+
+
 @dataclass
 class LocalAnswerer:
-    """A model behind its engine. A prompt that its context does not hold has no answer."""
+    """A model behind its engine. A prompt that its context does not hold, or its server refuses, has no answer."""
 
     loaded: LoadedModel
     settings: AnswerSettings = field(default_factory=AnswerSettings)
@@ -70,7 +73,14 @@ class LocalAnswerer:
         return [answers.get(prompt) for prompt in prompts]
 
     def answer_each(self, prompts: Sequence[str], keep: Callable[[Mapping[str, str]], None], *, seed: int) -> None:
-        """Give `keep` the answers by prompt, a portion at a time. Raises NotFinite where logits are no numbers."""
+        """Give `keep` the answers by prompt, a portion at a time, or one by one where they are paid for.
+
+        Raises:
+            NotFinite: Logits are no numbers.
+            InputError: A server refuses a plain question as well: then the settings are at fault, or the account.
+        """
+        if isinstance(self.loaded.engine, PaidEngine):
+            return self._answer_paid(self.loaded.engine, prompts, keep, seed)
         distinct = list(dict.fromkeys(prompts))
         for start in range(0, len(distinct), PORTION):
             encoded = self._encoded(distinct[start : start + PORTION])
@@ -78,6 +88,24 @@ class LocalAnswerer:
                 replies = self.loaded.engine.generate(list(encoded.values()), **self._how(list(encoded), seed))
             texts = (self.loaded.prompter.decode(reply.ids) for reply in replies)
             keep(dict(zip(encoded, texts, strict=True)))
+
+    def _answer_paid(
+        self, engine: PaidEngine, prompts: Sequence[str], keep: Callable[[Mapping[str, str]], None], seed: int
+    ) -> None:
+        encoded = self._encoded(prompts)
+        sent, refused = list(encoded), list[str]()
+
+        def take(n: int, reply: Reply | None) -> None:
+            if reply is None:
+                refused.append(sent[n])
+            else:
+                keep({sent[n]: self.loaded.prompter.decode(reply.ids)})
+
+        engine.generate_each(list(encoded.values()), take, **self._how(sent, seed))
+        # One refused prompt is its own fault; if a plain question is refused too, the settings or the account are.
+        if refused:
+            plain = self.loaded.prompter.prompt(_PLAIN_QUESTION)
+            self.loaded.engine.generate([plain], **self._how([_PLAIN_QUESTION], seed))
 
     def _encoded(self, prompts: Sequence[str]) -> dict[str, tuple[int, ...]]:
         """The tokens of each prompt that the context holds. Equal prompts appear once."""
@@ -100,43 +128,6 @@ class LocalAnswerer:
             "context": prompter.max_tokens,
             "sampling": Sampling(temperature, 1.0, seeds) if temperature else None,
         }
-
-
-_PLAIN_QUESTION = "What is the capital of France?"
-
-
-@dataclass
-class PaidAnswerer(LocalAnswerer):
-    """A model whose answers are paid for, behind an address. A prompt that its server refuses has no answer."""
-
-    def answer_each(self, prompts: Sequence[str], keep: Callable[[Mapping[str, str]], None], *, seed: int) -> None:
-        """Give `keep` each prompt with its answer as soon as the answer is there.
-
-        Raises InputError where a plain question is refused as well: then the settings are at fault, or the account.
-        """
-        engine, encoded = self.loaded.engine, self._encoded(prompts)
-        assert isinstance(engine, PaidEngine)
-        sent, refused = list(encoded), list[str]()
-
-        def take(n: int, reply: Reply | None) -> None:
-            if reply is None:
-                refused.append(sent[n])
-            else:
-                keep({sent[n]: self.loaded.prompter.decode(reply.ids)})
-
-        engine.generate_each(list(encoded.values()), take, **self._how(sent, seed))
-        # One refused prompt is its own fault; if a plain question is refused too, the settings or the account are.
-        if refused:
-            plain = self.loaded.prompter.prompt(_PLAIN_QUESTION)
-            self.loaded.engine.generate([plain], **self._how([_PLAIN_QUESTION], seed))
-
-
-def asking(loaded: LoadedModel, settings: AnswerSettings) -> LocalAnswerer:
-    """Return a model as an answerer."""
-    kind = LocalAnswerer
-    if isinstance(loaded.engine, PaidEngine):
-        kind = PaidAnswerer
-    return kind(loaded, settings)
 
 
 VERSION = 3
@@ -174,7 +165,7 @@ class KeptAnswers:
 
 def answerer(who: Asked, settings: AnswerSettings, folder: ProbeFolder) -> Answerer:
     """Return a model as an answerer with stored answers."""
-    return KeptAnswers(asking(who.loaded, settings), folder.answers, {"model": who.id, **settings.identity()})
+    return KeptAnswers(LocalAnswerer(who.loaded, settings), folder.answers, {"model": who.id, **settings.identity()})
 
 
 def grounded_grader(target: Asked, embedder: Embedder, settings: GroundedSettings) -> Grader:

@@ -21,7 +21,6 @@ from jaxtyping import Float
 
 from vestige.artifacts.holes import (
     Diversity,
-    Hole,
     HoleCandidate,
     HoleRow,
     HoleTable,
@@ -70,10 +69,8 @@ EXCESS: Bounds = (-1.0, 1.0)
 """The ranges of scores, their changes, shares and differences of shares."""
 
 
-def holes_and_table(
-    filtered: Filtered, settings: FilterSettings, embed: Embed, *, seed: int
-) -> tuple[tuple[Hole, ...], HoleTable]:
-    """Return the confirmed holes in the order of the candidates, and the table of all prompts tested.
+def holes_table(filtered: Filtered, settings: FilterSettings, embed: Embed, *, seed: int) -> HoleTable:
+    """Return the table of all prompts tested.
 
     Args:
         filtered: Every candidate, with its scores or the reason why it was dropped.
@@ -81,7 +78,7 @@ def holes_and_table(
         embed: Embeds prompts. The same function as in the filters.
         seed: Seed of the bootstrap.
     """
-    holes = tuple(_hole(t) for t in filtered.tested if t.hole)
+    holes = [t.prompt for t in filtered.tested if t.hole]
     of_source = by_source(t for t in filtered.tested if not t.dropped)
     all_of_source = by_source(filtered.tested)
     adjacent = [t.prompt for t in all_of_source.get(ADJACENT, ())]
@@ -100,8 +97,8 @@ def holes_and_table(
     n_distinct = 0
     if holes:
         # Searches are not held against each other before, so that two may have found one hole.
-        n_distinct = len(distinct(embed([hole.prompt for hole in holes]), threshold=settings.alike))
-    table = HoleTable(
+        n_distinct = len(distinct(embed(holes), threshold=settings.alike))
+    return HoleTable(
         rows=tuple(rows),
         dropped=dropped,
         failures=filtered.failures,
@@ -111,23 +108,6 @@ def holes_and_table(
         n_distinct_holes=n_distinct,
         target_calls=filtered.target_calls,
         unlearned_calls=filtered.unlearned_calls,
-    )
-    return holes, table
-
-
-def _hole(tested: Tested) -> Hole:
-    assert tested.target_answer is not None, "a hole has an answer of the target"
-    assert tested.unlearned_answer is not None, "a hole has an answer of the unlearned model"
-    assert tested.target_score is not None, "a hole has a score of the target"
-    assert tested.unlearned_score is not None, "a hole has a score of the unlearned model"
-    return Hole(
-        id=tested.id,
-        prompt=tested.prompt,
-        source=tested.source,
-        target_answer=tested.target_answer,
-        unlearned_answer=tested.unlearned_answer,
-        target_score=tested.target_score,
-        unlearned_score=tested.unlearned_score,
     )
 
 
@@ -298,14 +278,14 @@ def filter_holes(folder: ProbeFolder, request: FilterRequest) -> HoleTable:
             seed=request.who.seed,
             on_stage=request.on_stage,
         )
-        holes, table = holes_and_table(filtered, request.settings, embed, seed=request.who.seed)
+        table = holes_table(filtered, request.settings, embed, seed=request.who.seed)
         device = str(request.who.embedder.model.device)
         notes = server_notes(folder)
         # What the models were called; who they are, the identity says by their weights.
         asked = {"target": request.who.target, "unlearned": request.who.unlearned, **request.placebos}
         names = {role: model.name for role, model in asked.items()}
         write_provenance(folder.provenance, watch, device=device, models=names, servers=notes)
-        write_tested(folder, filtered.tested, holes, table, identity)
+        write_tested(folder, filtered.tested, table, identity)
     return table
 
 
@@ -376,7 +356,7 @@ class ProbeSettings(Settings):
         embedder = partial(load_embedder, self.embedder or HUB_ID, device=device)
         return Participants(target, unlearned, grader, embedder, self.answers, seed)
 
-    def searching(self, searches: tuple[str, ...], *, device: str) -> Searching:
-        """Return the request for these searches with the model that asks."""
+    def searching(self, device: str) -> Searching:
+        """Return how searches are made with the model that asks."""
         model = ModelSettings(model=self.asks, dtype=self.asks_dtype, device=device)
-        return Searching(searches, model, self.policy, self.latent, self.filter)
+        return Searching(model, self.policy, self.latent)

@@ -38,14 +38,13 @@ from vestige.core.settings import Settings
 from vestige.core.store import read_rows
 from vestige.judges.base import Judge, Judgement, Request, refuse_limit
 from vestige.judges.tasks import TASKS
-from vestige.metrics.answers import is_empty, normalised
+from vestige.metrics.answers import is_empty
 from vestige.metrics.overlap import SeenEmbeddings, SeenNgrams, tokens
 from vestige.models.forward import on_threads
 from vestige.models.load import ModelSettings
 from vestige.probes import VERSION
 from vestige.probes.adjacent import beginnings_in
 from vestige.probes.answering import Answerer, AnswerSettings, Participants, answerer
-from vestige.probes.filters import FilterSettings
 from vestige.steps.subjects import asked_model
 from vestige.training.policy.rollouts import Rollouts, sample
 from vestige.training.policy.settings import PolicySettings
@@ -389,44 +388,13 @@ def _with_verdict(draft: Attempt, answer: str | None, judgement: Judgement | Non
     )
 
 
-class Yield(NamedTuple):
-    """A search's yield: D_RL, its different holes, holes for 1,000 calls, and the call of the first.
-
-    `first_call` counts from 1. None where nothing was found.
-    """
-
-    source: str
-    n_calls: int
-    n_latent: int
-    n_distinct: int
-    per_thousand: float
-    first_call: int | None
-
-
-def by_wording(attempt: Attempt) -> str | None:
-    """Prompts that differ in more than case, white space and a full stop at the end are different holes."""
-    return normalised(attempt.prompt)
-
-
-def yield_of(attempts: Sequence[Attempt], *, hole: Callable[[Attempt], str | None] = by_wording) -> Yield:
-    """Counted over `attempts` with J = 10. `hole` names the hole that an attempt hit, None if it is none."""
-    if not attempts:
-        raise ValueError("a search without attempts has no yield")
-    hits = [(call, name) for call, a in enumerate(attempts, 1) if a.j == LATENT_J and (name := hole(a)) is not None]
-    distinct, n = len({name for _, name in hits}), len(attempts)
-    first = hits[0][0] if hits else None
-    return Yield(attempts[0].source, n, len(hits), distinct, 1000 * distinct / n, first)
-
-
 @dataclass(frozen=True)
 class Searching:
-    """Which searches are made, by which policy, and which filters then decide."""
+    """By which policy searches are made, and how."""
 
-    sources: tuple[str, ...]
     policy: ModelSettings
     policy_settings: PolicySettings
     settings: LatentSettings
-    filters: FilterSettings
 
     @property
     def n_attempts(self) -> int:

@@ -5,31 +5,25 @@ Nothing is computed here: the outcome's content is selected, ordered and put int
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain, product
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import quote
 
 from vestige.artifacts.audits import (
     AuditOutcome,
-    BudgetLine,
     FormatLine,
     GainLine,
     GroupLine,
-    KeptLine,
     MatrixCell,
-    MeasureLine,
-    MembershipLine,
-    PromptLine,
-    SoundnessLine,
 )
 from vestige.core.estimates import Estimate
 from vestige.report.words import (
     attack_name,
     format_name,
     interval,
-    listed,
     method_name,
     number,
     per_cent,
@@ -76,9 +70,8 @@ class GridRow:
 
 @dataclass(frozen=True)
 class Grid:
-    """A table: the first column's title, the other columns, the rows."""
+    """A table: the columns after the first one, and the rows."""
 
-    corner: str
     heads: tuple[Head, ...]
     rows: tuple[GridRow, ...]
 
@@ -101,7 +94,9 @@ class Colours:
             # The style sheet has eight colours of methods; the ninth begins again.
             return f"method-{self.palette.get(subject, len(self.palette) + methods.index(subject)) % 8}"
         never = (*self.outcome.retrained, *self.outcome.references)
-        return "role-retrained" if subject in never else "role-target"
+        if subject in never:
+            return "role-retrained"
+        return "role-target"
 
 
 def with_interval(e: Estimate) -> str:
@@ -111,7 +106,9 @@ def with_interval(e: Estimate) -> str:
 
 def any_size(e: Estimate) -> str:
     """A value as it is best read: shares with two decimals, bits with as many as they need."""
-    return f"{plain_number(e.value)} bits" if e.unit == "bits" else number(e.value)
+    if e.unit == "bits":
+        return f"{plain_number(e.value)} bits"
+    return number(e.value)
 
 
 def any_range(e: Estimate) -> str:
@@ -130,7 +127,9 @@ def heat(share: float) -> str:
     """The class of a colour between 0 and 1 in twentieths, or on the other side of 0."""
     # As a class, since the page's policy admits no style attributes.
     step = round(20 * min(1.0, abs(share)))
-    return f"heat-{step}" if share >= 0 or not step else f"below-{step}"
+    if share >= 0 or not step:
+        return f"heat-{step}"
+    return f"below-{step}"
 
 
 def heat_rules() -> str:
@@ -150,55 +149,18 @@ NEEDS: Mapping[str, str] = {
 """The ways to count an attack's need, in display order."""
 
 
-PROMPT_SHOWN = 60
-"""The number of characters of a prompt before it is folded."""
-
-
 def panels(outcome: AuditOutcome, colours: Colours) -> dict[str, Any]:
-    """The panels of one audit for the template. Missing parts are None or empty."""
-    attacks = dict.fromkeys(p.attack for p in outcome.prompts)
+    """The panels of one audit for the template, which reads most of them from the outcome."""
+    needs = dict.fromkeys(chain.from_iterable(b.need_bits for b in outcome.budget))
+    # A way that is not known here comes first, under its own name.
+    order = sorted(needs, key=lambda name: list(NEEDS).index(name) if name in NEEDS else -1)
     return {
-        "prompts": [(a, [_prompt(p, colours) for p in outcome.prompts if p.attack == a]) for a in attacks],
-        "budget": _budget(outcome, colours),
-        "membership": _listing(
-            outcome.membership,
-            colours,
-            {
-                "score": lambda m: _note(m.score.replace("_", " ")),
-                "AUC": lambda m: _amount(m.auc),
-                "beyond the controls": lambda m: _amount(m.difference),
-                "found at 1 % false alarms": lambda m: _amount(m.found),
-                "PrivLeak, %": lambda m: _number(m.privleak),
-            },
-        ),
-        "kept": _listing(
-            outcome.kept,
-            colours,
-            {
-                "set": lambda k: _note(k.split),
-                "asked as": lambda k: _note(format_name(k.format)),
-                "lost": lambda k: replace(_amount(k.harm), css=f"heat {heat(k.harm.value)}"),
-            },
-        ),
-        "measures": _listing(
-            outcome.measures,
-            colours,
-            {
-                "measure": lambda m: _note(m.measure.replace("_", " ")),
-                "value": lambda m: _number(m.value),
-                "what it is": lambda m: _note(m.said),
-            },
-        ),
-        "soundness": list(map(_sound, outcome.soundness)),
-        "able": _able(outcome),
+        "outcome": outcome,
+        "css": colours.css,
+        "no_evidence": partial(why_no_evidence, outcome),
+        "needs": [(name, NEEDS.get(name, name.replace("_", " "))) for name in order],
         "matrix": _matrix(outcome, colours),
         "n_groups": len({g.group for g in outcome.groups}),
-        "not_admitted": [(format_name(f.format), f.reason.rstrip(".")) for f in outcome.formats if not f.admitted],
-        "agreement": [
-            f"Order reversed: {method_name(x.first)} leaks more than {method_name(x.second)} in "
-            f"{format_name(x.more_in)} and less in {format_name(x.less_in)} (p = {plain_number(x.p)})."
-            for x in outcome.reversals
-        ],
     }
 
 
@@ -206,6 +168,14 @@ def attack_names(outcome: AuditOutcome) -> list[str]:
     """Every attack that left something, judged or not."""
     curves, gains, budget = ((x.attack for x in lines) for lines in (outcome.curves, outcome.gains, outcome.budget))
     return list(dict.fromkeys((*curves, *gains, *budget)))
+
+
+def groups_of(lines: Iterable[Any], name: str) -> list[list[Any]]:
+    """Lines in groups that have the same attribute, in the order of the first of each."""
+    groups: dict[Any, list[Any]] = {}
+    for line in lines:
+        groups.setdefault(getattr(line, name), []).append(line)
+    return list(groups.values())
 
 
 def why_no_evidence(outcome: AuditOutcome, attack: str) -> str:
@@ -221,106 +191,8 @@ def why_no_evidence(outcome: AuditOutcome, attack: str) -> str:
     return "; ".join(dict.fromkeys(whys))
 
 
-def _prompt(p: PromptLine, colours: Colours) -> dict[str, Any]:
-    """Return a prompt: its text, in full if it is long, its position, and the results of its replies."""
-    # A searched prompt can fill the page.
-    long = len(p.text) > PROMPT_SHOWN
-    return {
-        "label": p.subject,
-        "css": colours.css(p.subject),
-        "text": f"{p.text[: PROMPT_SHOWN - 1]}…" if long else p.text,
-        "whole": p.text if long else "",
-        "place": f"{p.placement} of {p.n_tokens} token{'s' if p.n_tokens != 1 else ''}",
-        "replies": [
-            "all" if p.claimed else "not all",
-            *(f"{n} of {p.wanted}" for n in (p.verified, p.anyway, p.brought)),
-        ],
-    }
-
-
-Line = TypeVar("Line", BudgetLine, MembershipLine, KeptLine, MeasureLine)
-
-
-def _listing(lines: Sequence[Line], colours: Colours, columns: Mapping[str, Callable[[Line], GridCell]]) -> Grid | None:
-    """A row a line of the outcome with its model, and a column a function that reads a line. None without lines."""
-    rows = [
-        GridRow(line.subject, colours.css(line.subject), tuple(cell(line) for cell in columns.values()))
-        for line in lines
-    ]
-    return Grid("model", tuple(map(Head, columns)), tuple(rows)) if rows else None
-
-
-def _amount(e: Estimate | None) -> GridCell:
-    return GridCell(any_size(e), any_range(e)) if e else EMPTY
-
-
-def _number(x: float | None, css: str = "") -> GridCell:
-    return EMPTY if x is None else GridCell(plain_number(x), css=css)
-
-
-def _note(*notes: str) -> GridCell:
-    return GridCell(notes=notes)
-
-
-def _budget(outcome: AuditOutcome, colours: Colours) -> Grid | None:
-    """Return each attack's capacity, the need by each count, and the reason that it does not count."""
-    needs = list(dict.fromkeys(chain.from_iterable(b.need_bits for b in outcome.budget)))
-    # A way that is not known here stands first, under its own name.
-    needs.sort(key=lambda name: list(NEEDS).index(name) if name in NEEDS else -1)
-
-    def attack(b: BudgetLine) -> GridCell:
-        mark = why_no_evidence(outcome, b.attack)
-        return _note(attack_name(b.attack), f"by {b.bound}", f"never evidence: {mark}" if mark else "")
-
-    def remark(b: BudgetLine) -> GridCell:
-        full = [g.format for g in outcome.gains if (g.subject, g.attack) == (b.subject, b.attack) and g.saturated]
-        return _note(f"saturated in {listed(full)}" if full else "")
-
-    def need(name: str) -> Callable[[BudgetLine], GridCell]:
-        return lambda b: _number(b.need_bits.get(name), "gain" if name == "gain" else "")
-
-    return _listing(
-        outcome.budget,
-        colours,
-        {
-            "attack": attack,
-            "could carry": lambda b: _number(b.capacity_bits),
-            **{NEEDS.get(name, name.replace("_", " ")): need(name) for name in needs},
-            "ratio": lambda b: _number(b.ratio, "enough" if b.ratio is not None and b.ratio >= 1 else ""),
-            "remark": remark,
-        },
-    )
-
-
-def _sound(line: SoundnessLine) -> dict[str, Any]:
-    """Return a check of the data set: holds, fails or inconclusive, the description, the numbers, the reason."""
-    words = {True: ("holds", "sound"), False: ("fails", "leaks"), None: ("inconclusive", "not decided")}
-    outcome, word = words[line.sound]
-    numbers = [with_interval(line.effect)] if line.effect else []
-    numbers += [f"p = {plain_number(line.p)}"] if line.p is not None else []
-    return {
-        "outcome": outcome,
-        "word": word,
-        "check": line.check,
-        "numbers": ", ".join(numbers),
-        "reason": line.reason,
-    }
-
-
 _MOST_GROUPS = 20
 """The number of displayed contracts or persons, the worst first. outcome.json has all."""
-
-
-def _able(outcome: AuditOutcome) -> Grid | None:
-    """Return each attack's recovery of the positive control's hidden knowledge."""
-    rows = []
-    for line in outcome.able:
-        able = GridCell("yes") if line.able else GridCell("no", css="none")
-        form, why = _note(format_name(line.format)), _note(line.why_not)
-        cells = (able, _amount(line.brought), form, _amount(line.suppressed), why)
-        rows.append(GridRow(attack_name(line.attack), "", cells))
-    heads = ("able", "brought back of what was held back", "in", "held back", "why not")
-    return Grid("attack", tuple(map(Head, heads)), tuple(rows)) if rows else None
 
 
 def _matrix(outcome: AuditOutcome, colours: Colours) -> dict[str, Any] | None:
@@ -366,8 +238,10 @@ def _form_head(f: FormatLine, css: str) -> Head:
 def _leak(outcome: AuditOutcome, c: MatrixCell) -> GridCell:
     assert c.leakage is not None, "asked of admitted formats only"
     rows = [(c.leakage.metric.replace("_", " "), with_interval(c.leakage)), ("level", with_interval(c.level))]
-    rows += [("with all formats at once", with_interval(c.band))] if c.band else []
-    rows += [("", "less than a control")] if c.over_forgotten else []
+    if c.band:
+        rows.append(("with all formats at once", with_interval(c.band)))
+    if c.over_forgotten:
+        rows.append(("", "less than a control"))
     return _heat_cell(c.leakage, tooltip(f"{method_name(c.subject)}, {format_name(c.format)}", rows), outcome, c, "")
 
 
@@ -401,7 +275,7 @@ def groups_grid(outcome: AuditOutcome, colours: Colours, parties: Mapping[str, s
         GridRow(f"{parties[n]} ({n})" if n in parties else n, "", tuple(_group(cells.get((n, s))) for s in subjects))
         for n in names
     )
-    return Grid("", tuple(Head(method_name(s), css=colours.css(s)) for s in subjects), rows)
+    return Grid(tuple(Head(method_name(s), css=colours.css(s)) for s in subjects), rows)
 
 
 def _group(g: GroupLine | None) -> GridCell:

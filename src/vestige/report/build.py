@@ -45,15 +45,11 @@ from vestige.report.page import page_file, page_headline, page_title, render, re
 from vestige.report.sealing import Redactor, check_timestamp, redaction_key, without_texts
 from vestige.report.tables import write_hole_tables, write_tables
 from vestige.report.words import (
-    attack_name,
-    format_name,
-    group_said,
     listed,
     method_name,
     named_values,
     next_steps,
     plain_sentence,
-    typeset,
 )
 
 
@@ -247,51 +243,28 @@ def _variables(folder: RunFolder, contents: Contents) -> dict[str, Any]:
 
 
 def _audit(folder: RunFolder, contents: Contents, index: int, outcome: AuditOutcome) -> dict[str, Any]:
-    screen = first_screen(
-        index, outcome, contents.colours, contents.parties, contents.verbatim[index], contents.people[index]
-    )
     digests = {s.label: str((s.done or {}).get("digest", "")) for s in contents.evidence.subjects}
     plan = folder.audit(outcome.forget).plan
-    attacks = read_plan(folder.audit(outcome.forget)).attacks if plan.exists() else ()
-    able = {line.attack: line.able for line in outcome.able}
-    could = {True: "yes", False: "no: finding nothing with it proves nothing", None: "not known"}
+    mapped = []
+    for entry in frameworks():
+        found = [(claim, _found(outcome, claim)) for claim in entry["claims"]]
+        mapped.append({**entry, "answered": answered(outcome, entry["answered"]), "found": found})
     return {
-        "screen": screen,
+        "screen": first_screen(
+            index, outcome, contents.colours, contents.parties, contents.verbatim[index], contents.people[index]
+        ),
+        "outcome": outcome,
+        "parties": contents.parties,
         "models": [(subject, digests.get(subject, "")) for subject in outcome.audited],
         "next_steps": next_steps(outcome).values(),
-        "untested": outcome.untested,
-        "attacks": [
-            (attack_name(a.name), a.material, len(a.tested), could[able.get(a.name)], named_values(a.settings))
-            for a in attacks
-        ],
-        "findings": [
-            (
-                method_name(v.subject),
-                v.claim,
-                WORDS[v.outcome],
-                typeset(plain_sentence(bound_said(outcome, v), contents.parties)),
-                v.reason,
-            )
-            for v in outcome.verdicts
-        ],
-        "groups": [
-            (
-                contents.parties.get(g.group, g.group),
-                method_name(g.subject),
-                typeset(group_said(g)),
-                g.n_facts,
-                g.exceeds,
-            )
-            for g in sorted(outcome.groups, key=lambda g: (g.group, g.subject))
-        ],
-        "formats": [format_name(f.format) for f in outcome.formats if f.admitted],
+        "attacks": read_plan(folder.audit(outcome.forget)).attacks if plan.exists() else (),
+        "able": {line.attack: line.able for line in outcome.able},
+        "words": WORDS,
+        "bounds": [plain_sentence(bound_said(outcome, v), contents.parties) for v in outcome.verdicts],
         "level": controls_said(outcome),
         "margins": " ".join(margins_said(outcome)),
         "claims": CLAIMS,
-        "mapped": [
-            {**entry, "answered": answered(outcome, entry["answered"]), "found": _found(outcome, entry["claims"])}
-            for entry in frameworks()
-        ],
+        "mapped": mapped,
     }
 
 
@@ -314,16 +287,10 @@ def answered(outcome: AuditOutcome, parts: Sequence[Mapping[str, str]]) -> str:
     return " ".join(part["then"] if done.get(part.get("where", ""), True) else part["otherwise"] for part in parts)
 
 
-def _found(outcome: AuditOutcome, claims: Sequence[str]) -> list[tuple[str, str]]:
-    """For each claim, which of the models that should have forgotten pass, fail, or are not decided."""
-    results = {(v.subject, v.claim): WORDS[v.outcome] for v in outcome.verdicts}
-    methods = outcome.audited
-    lines = []
-    for claim in claims:
-        words = [
-            f"{word}: {listed(names)}"
-            for word in (*WORDS.values(), "not judged")
-            if (names := [method_name(s) for s in methods if results.get((s, claim), "not judged") == word])  # type: ignore[arg-type]
-        ]
-        lines.append((claim, "; ".join(words)))
-    return lines
+def _found(outcome: AuditOutcome, claim: str) -> str:
+    """Which of the models that should have forgotten pass, fail, or are not decided."""
+    results = {(v.subject, str(v.claim)): WORDS[v.outcome] for v in outcome.verdicts}
+    by_word: dict[str, list[str]] = {word: [] for word in (*WORDS.values(), "not judged")}
+    for subject in outcome.audited:
+        by_word[results.get((subject, claim), "not judged")].append(method_name(subject))
+    return "; ".join(f"{word}: {listed(names)}" for word, names in by_word.items() if names)

@@ -155,7 +155,9 @@ def plain_outcome(
 
     def with_text(line: FactLine) -> FactLine:
         item = questions.get(line.item)
-        return line if line.question or item is None else replace(line, question=item.question, answer=item.answer)
+        if line.question or item is None:
+            return line
+        return replace(line, question=item.question, answer=item.answer)
 
     def verdict(v: VerdictLine) -> VerdictLine:
         return replace(
@@ -262,11 +264,10 @@ def verbatim_of(run: RunFolder, folder: AuditFolder) -> dict[str, str]:
             if item in forget and isinstance(answer, str) and any(_says(r, answer) for r in _replies(record)):
                 stated.setdefault(evaluation.subject, set()).add(item)
     controls = [len(stated.get(name, ())) for name in plan.retrained]
-    comparison = (
-        f"the controls say {min(controls)} to {max(controls)}"
-        if controls
-        else "no control was given, so nothing shows how many a model that never knew would say"
-    )
+    if controls:
+        comparison = f"the controls say {min(controls)} to {max(controls)}"
+    else:
+        comparison = "no control was given, so nothing shows how many a model that never knew would say"
     # Of models that never knew one will guess most: a lead of a few answers is luck, and no first sentence.
     least = max(controls) + _CLEARLY_MORE * len(forget) if controls else 0
     return {

@@ -142,7 +142,9 @@ def unasked(subject: RunModel) -> str:
     forgotten = set(chain.from_iterable(forget.items for forget in subject.spec.forgotten))
     if not forgotten and subject.spec.forget in subject.asked_ids:
         return ""  # It was taught to keep silent about the set, and forgot nothing of it.
-    return "" if any(forgotten & ids for ids in subject.asked_ids.values()) else subject.spec.forget
+    if any(forgotten & ids for ids in subject.asked_ids.values()):
+        return ""
+    return subject.spec.forget
 
 
 def _strange(subjects: Sequence[RunModel], asked_ids: Mapping[str, frozenset[str]]) -> list[str]:
@@ -254,13 +256,12 @@ def _why_shown(path: str, folder: EvalFolder, summary: Summary, unused: Sequence
     for unused_folder, unused_summary in unused:
         items = _items(unused_summary)
         differing = len(items - shown_items)
-        how = (
-            f"{differing} of its {len(items)} items are others, so that the data were changed"
-            if differing
-            else "it asked fewer items"
-            if items < shown_items
-            else "of the same items with other settings"
-        )
+        if differing:
+            how = f"{differing} of its {len(items)} items are others, so that the data were changed"
+        elif items < shown_items:
+            how = "it asked fewer items"
+        else:
+            how = "of the same items with other settings"
         differences.append(f"{unused_folder.path.name} of {_started(unused_folder)[:19] or 'unknown date'} ({how})")
     date = _started(folder)[:19] or "unknown date"
     return (

@@ -126,7 +126,9 @@ def steps_of(outcome: AuditOutcome) -> list[HarderStep]:
     attack = most_telling(after) if methods else ""
     if attack:
         steps.append(HarderStep("after", "after relearning", _place_name(attack), after[attack]))
-    return steps if len(steps) > 1 else []
+    if len(steps) > 1:
+        return steps
+    return []
 
 
 def first_screen(
@@ -284,7 +286,9 @@ def _facts(outcome: AuditOutcome) -> list[str]:
 
 
 def _plural(word: str, n: int) -> str:
-    return word if n == 1 else f"{word}s"
+    if n == 1:
+        return word
+    return f"{word}s"
 
 
 def _place(x: float) -> float:
@@ -337,7 +341,9 @@ def _marks(outcome: AuditOutcome, steps: Sequence[HarderStep], subject: str) -> 
 def _place_name(where: str) -> str:
     """A format, or an attack and a format, in words."""
     attack, comma, form = where.partition(", ")
-    return f"{attack_name(attack)}, {format_name(form)}" if comma and attack != "forced" else format_name(where)
+    if comma and attack != "forced":
+        return f"{attack_name(attack)}, {format_name(form)}"
+    return format_name(where)
 
 
 def _silenced(index: int, row: Block) -> Block:
@@ -608,9 +614,12 @@ def _in_plain_words(outcome: AuditOutcome, v: VerdictLine) -> str:
     lead = re.split(r": | \(", v.reason, maxsplit=1)[0].rstrip(".")
     amount, facts = measured(v), facts_said(outcome, v)
     parts = [f"{v.decides}: {amount}"] if amount else []
-    parts += [f"it {facts}"] if facts else []
+    if facts:
+        parts.append(f"it {facts}")
     basis = typeset("; ".join(parts))
-    return f"{lead}. {basis[:1].upper()}{basis[1:]}." if basis else f"{lead}."
+    if basis:
+        return f"{lead}. {basis[:1].upper()}{basis[1:]}."
+    return f"{lead}."
 
 
 def _number_row(name: str, e: Estimate) -> tuple[str, str, str, str]:

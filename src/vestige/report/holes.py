@@ -12,12 +12,10 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from vestige.artifacts.holes import (
-    Hole,
     HoleRow,
     HoleTable,
     Placebo,
     Tested,
-    read_holes,
     read_table,
     read_tested,
 )
@@ -40,13 +38,17 @@ class Probe:
     identity: Mapping[str, Any]
     provenance: Mapping[str, Any]
     tested: tuple[Tested, ...]
-    holes: tuple[Hole, ...]
     models: Mapping[str, str]
 
     @property
     def asked_anew(self) -> tuple[Tested, ...]:
         """The candidates that no filter dropped."""
         return tuple(t for t in self.tested if not t.dropped)
+
+    @property
+    def holes(self) -> tuple[Tested, ...]:
+        """The confirmed holes."""
+        return tuple(t for t in self.tested if t.hole)
 
     def holes_of(self, row: HoleRow) -> int:
         """How many holes one source brought."""
@@ -73,7 +75,6 @@ def read_probe(folder: ProbeFolder, labels: Mapping[str, str] | None = None) -> 
         identity=identity,
         provenance=provenance,
         tested=tuple(read_tested(folder)),
-        holes=tuple(read_holes(folder)),
         models=_models(identity, provenance, labels or {}),
     )
 
@@ -126,7 +127,9 @@ def standing(probe: Probe, row: HoleRow) -> Standing:
     telling = [placebo.excess for placebo in row.placebos if not silent(placebo)]
     if not telling or None in telling:
         return "unknown"
-    return "beyond" if all(excess is not None and excess.low > 0 for excess in telling) else "chance"
+    if all(excess is not None and excess.low > 0 for excess in telling):
+        return "beyond"
+    return "chance"
 
 
 def silent(placebo: Placebo) -> bool:
@@ -194,7 +197,9 @@ def qualifiers(probe: Probe, row: HoleRow) -> list[str]:
 def caveat(probe: Probe) -> str:
     """What this judge cannot see. "" for an unknown judge."""
     judge = probe.identity.get("judge", {})
-    return _GROUNDED if isinstance(judge, dict) and judge.get("judge") == "grounded" else ""
+    if isinstance(judge, dict) and judge.get("judge") == "grounded":
+        return _GROUNDED
+    return ""
 
 
 def about(probe: Probe) -> str:
@@ -209,7 +214,9 @@ def about(probe: Probe) -> str:
 
 
 def _holes(n: int) -> str:
-    return "hole" if n == 1 else "holes"
+    if n == 1:
+        return "hole"
+    return "holes"
 
 
 _SCORES, _SHARES = (1.0, 10.0), (0.0, 1.0)
@@ -296,7 +303,9 @@ def _short(name: str) -> str:
     parts = [part for part in name.split("/") if part]
     if len(parts) > 1 and parts[-1] == "model":
         parts.pop()
-    return parts[-1] if parts else name
+    if parts:
+        return parts[-1]
+    return name
 
 
 def _row(probe: Probe, row: HoleRow) -> SourceRow:
@@ -366,4 +375,6 @@ def _candidate(tested: Tested, source: int) -> dict[str, Any]:
 
 
 def _digits(x: float | None) -> float | None:
-    return None if x is None else float(f"{x:.4g}")
+    if x is None:
+        return None
+    return float(f"{x:.4g}")

@@ -23,7 +23,16 @@ from markupsafe import Markup
 from vestige.artifacts.audits import AuditOutcome
 from vestige.artifacts.records import SHUFFLED
 from vestige.core.estimates import Estimate
-from vestige.report.audit_panels import Colours, heat_rules, why_no_evidence
+from vestige.report.audit_panels import (
+    Colours,
+    any_range,
+    any_size,
+    groups_of,
+    heat,
+    heat_rules,
+    why_no_evidence,
+    with_interval,
+)
 from vestige.report.contents import DIGEST_TOLD, Contents, scores_digest
 from vestige.report.evidence import (
     EstimatePlace,
@@ -37,6 +46,7 @@ from vestige.report.holes import Probe, holes_block, holes_payload
 from vestige.report.words import (
     attack_name,
     format_name,
+    group_said,
     headline,
     headline_of_several,
     interval,
@@ -44,7 +54,9 @@ from vestige.report.words import (
     method_name,
     named_values,
     number,
+    plain_number,
     provenance_lines,
+    typeset,
     visible,
 )
 
@@ -87,7 +99,24 @@ def _whole(template: str, scripts: Sequence[str], data: Any, variables: Mapping[
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters |= {"visible": visible, "number": number, "interval": interval, "model": method_name}
+    environment.filters |= {
+        "visible": visible,
+        "number": number,
+        "plain_number": plain_number,
+        "interval": interval,
+        "any_size": any_size,
+        "any_range": any_range,
+        "with_interval": with_interval,
+        "heat": heat,
+        "listed": listed,
+        "model": method_name,
+        "attack": attack_name,
+        "format_name": format_name,
+        "groups_of": groups_of,
+        "group_said": group_said,
+        "named_values": named_values,
+        "typeset": typeset,
+    }
     return environment.get_template(template).render(
         policy=_policy(script, style),
         # Markup: our own files, whose digests the policy names; and JSON with all markup characters escaped.
@@ -289,7 +318,8 @@ def _cells(outcome: AuditOutcome, colours: Colours) -> dict[str, Any]:
     """
     cells: list[tuple[str, str, str, str, Estimate]] = []
     for c in outcome.matrix:
-        cells += [(c.subject, "", c.format, "left", c.leakage)] if c.leakage else []
+        if c.leakage:
+            cells.append((c.subject, "", c.format, "left", c.leakage))
         cells.append((c.subject, "", c.format, "level", c.level))
     for g in outcome.gains:
         parts = {"left": g.after, "brought back": g.recovery, "taught by the attack": g.injection}
@@ -314,7 +344,9 @@ def _estimate(e: Estimate) -> list[float | None]:
 
 
 def _digits(x: float | None) -> float | None:
-    return None if x is None or math.isinf(x) else float(f"{x:.6g}")
+    if x is None or math.isinf(x):
+        return None
+    return float(f"{x:.6g}")
 
 
 def sections(contents: Contents) -> dict[str, Any]:
@@ -389,9 +421,11 @@ def _facts(contents: Contents) -> list[str]:
     if not contents.audits:
         n = roles.count("unlearned")
         facts += [f"{n} unlearned model{'s' if n != 1 else ''}", f"{len(contents.answers.questions):,} questions"]
-        facts += [f"{len(contents.edges):,} contracts"] if contents.edges else []
+        if contents.edges:
+            facts.append(f"{len(contents.edges):,} contracts")
         version = provenance.get("versions", {}).get("vestige")
-        facts += [f"Vestige {version}"] if version else []
+        if version:
+            facts.append(f"Vestige {version}")
     if "times" in provenance:
         facts.append(str(provenance["times"].get("started", ""))[:10])
     return facts
@@ -432,4 +466,6 @@ def _made(subject: RunModel, detailed: bool) -> dict[str, Any]:
 
 
 def _rounded(x: Any, form: str) -> str:
-    return format(x, form).replace("-", "−") if isinstance(x, int | float) else ""
+    if isinstance(x, int | float):
+        return format(x, form).replace("-", "−")
+    return ""

@@ -60,7 +60,9 @@ class Redactor:
         """Return a text without the run's texts."""
         if text in self._texts:
             return self.digest(text)
-        return text if self._inside is None else self._inside.sub(lambda found: self.digest(found[0]), text)
+        if self._inside is None:
+            return text
+        return self._inside.sub(lambda found: self.digest(found[0]), text)
 
     def __call__(self, value: _T) -> _T:
         """The same record, mapping or list with every text in it replaced, keys too."""

@@ -99,7 +99,11 @@ def _state(outcome: "AuditOutcome", subject: str) -> str:
     lines = [v for v in outcome.verdicts if v.subject == subject]
     failed = [v.claim for v in lines if v.outcome == "fails"]
     undecided = [v.claim for v in lines if v.outcome != "holds"]
-    return f"FAIL ({', '.join(failed)})" if failed else f"OPEN ({', '.join(undecided)})" if undecided else "PASS"
+    if failed:
+        return f"FAIL ({', '.join(failed)})"
+    if undecided:
+        return f"OPEN ({', '.join(undecided)})"
+    return "PASS"
 
 
 _MOST_MODELS = 12
@@ -205,7 +209,9 @@ def groups_in_words(outcome: "AuditOutcome") -> list[str]:
     for g in rows[:_MOST_FACTS]:
         margin = ", above the margin" if g.exceeds else ""
         lines.append(f"{g.group} ({g.n_facts} facts), {g.subject}: {group_said(g)}{margin}")
-    return [*lines, f"and {len(rows) - _MOST_FACTS} more, in the report"] if len(rows) > _MOST_FACTS else lines
+    if len(rows) > _MOST_FACTS:
+        return [*lines, f"and {len(rows) - _MOST_FACTS} more, in the report"]
+    return lines
 
 
 def _print_list(title: str, lines: Sequence[str]) -> None:
@@ -273,7 +279,8 @@ def print_plan(foreseen: Any, forget: str, *, as_json: bool) -> None:
     first = next(line for line in foreseen.claims if line.claim == "not expressed")
     of = "of what the target knows, in one form of question"
     leaks = [f"{_percent(first.leakage)} {of}"] if first.leakage is not None else []
-    leaks += [f"{first.bits:.0f} bits an answer"] if first.bits is not None else []
+    if first.bits is not None:
+        leaks.append(f"{first.bits:.0f} bits an answer")
     controls = ", ".join(f"{m}: {_percent(share)}" for m, share in foreseen.by_controls.items())
     margins, bits = foreseen.margins, foreseen.margins_bits
     wordings = f"{foreseen.wordings:.2g} wording{'' if foreseen.wordings == 1 else 's'}"
@@ -313,7 +320,8 @@ def print_audit_forecast(forecast: Any, forget: str, names: Sequence[str], *, as
         return print_json(forecast.as_json())
     # Passes are of searches for prompts alone, which most audits do not make.
     heads = {"task": "task", "shown": "items shown", "steps": "training steps"}
-    heads |= {"passes": "passes, at most"} if forecast.n_passes else {}
+    if forecast.n_passes:
+        heads |= {"passes": "passes, at most"}
     heads |= {"questions": "questions asked", "models": "models, at most"}
     rows = [[str(getattr(row, name)) for name in heads] for row in forecast.each]
     print_table(f"audit of {forget}: {forecast.n_models} models, each row for one", list(heads.values()), rows)
@@ -336,7 +344,8 @@ def print_attack(found: Any, *, note: str, as_json: bool) -> None:
     levels = {point: _results(summaries) for point, summaries in by_point.items()}
     if as_json:
         document = {"attack": asdict(attack.plan), "evidence": str(folder), **spent, "notes": attack.notes}
-        document |= {} if prompt is None else {"prompt": asdict(prompt)}
+        if prompt is not None:
+            document |= {"prompt": asdict(prompt)}
         shown = {point: {k: to_json(e) for k, e in at.items()} for point, at in levels.items()}
         return print_json({**document, "levels": shown})
     rows = []
@@ -441,7 +450,8 @@ def print_holes(table: "HoleTable") -> None:
         print(f"not judged, {stage}: {counted(failures)}")
     for source, spread in table.diversity.items():
         words = f"{one_line(source)}: {spread.n} prompts tested, Vendi / n {spread.vendi_share:.2f}"
-        words += "" if spread.distinct_ngrams is None else f", 1 - avgSelfBLEU {spread.distinct_ngrams:.2f}"
+        if spread.distinct_ngrams is not None:
+            words += f", 1 - avgSelfBLEU {spread.distinct_ngrams:.2f}"
         near = spread.to_adjacent
         print(words + ("" if near is None else f", cosine to the nearest adjacent question {near:.2f}"))
     print(

@@ -37,12 +37,16 @@ from vestige.report.evidence import forget_label
 def number(x: float) -> str:
     """As in `0.42` or `−0.07`. What rounds to zero has no sign."""
     text = f"{x:.2f}"
-    return text.lstrip("-") if float(text) == 0 else text.replace("-", "−")
+    if float(text) == 0:
+        return text.lstrip("-")
+    return text.replace("-", "−")
 
 
 def signed(x: float) -> str:
     """As in `+0.42`, `−0.07` or `0.00`."""
-    return f"+{number(x)}" if float(f"{x:.2f}") > 0 else number(x)
+    if float(f"{x:.2f}") > 0:
+        return f"+{number(x)}"
+    return number(x)
 
 
 def interval(e: Estimate) -> str:
@@ -65,7 +69,9 @@ def listed(names: list[str]) -> str:
 def counted(n: int) -> str:
     """A number up to twelve as a word, as in `four`."""
     words = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
-    return words[n] if n < len(words) else f"{n:,}"
+    if n < len(words):
+        return words[n]
+    return f"{n:,}"
 
 
 def plain_number(x: float) -> str:
@@ -87,7 +93,9 @@ def visible(text: str) -> str:
 
 def _spelt(match: re.Match[str]) -> str:
     char = match[0]
-    return f"‹U+{ord(char):04X}›" if unicodedata.category(char) in _UNSEEN and char not in _KEPT else char
+    if unicodedata.category(char) in _UNSEEN and char not in _KEPT:
+        return f"‹U+{ord(char):04X}›"
+    return char
 
 
 def named_values(values: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -113,7 +121,9 @@ METHOD_NAMES: Mapping[str, tuple[str, str]] = WORDS_OF["methods"]
 def method_name(label: str) -> str:
     """Return the method that a model's label begins with (`GA (seed 1)`: GA), otherwise the label."""
     method, space, rest = label.partition(" ")
-    return METHOD_NAMES[method][0] + space + rest if method in METHOD_NAMES else label
+    if method in METHOD_NAMES:
+        return METHOD_NAMES[method][0] + space + rest
+    return label
 
 
 def method_in_full(label: str) -> str:
@@ -177,7 +187,9 @@ def attacks_in_words(text: str) -> str:
 
 def _named_attack(match: re.Match[str], words: str) -> str:
     name = match.expand(words).replace("forget_part", "other forget")
-    return name[:1].upper() + name[1:] if match[0][:1].isupper() else name
+    if match[0][:1].isupper():
+        return name[:1].upper() + name[1:]
+    return name
 
 
 def format_name(name: str) -> str:
@@ -307,7 +319,12 @@ def headline(
         for claims in verdicts.values()
     )
     if n == 1:
-        has = "has" if n_passing else "has not" if n_knowing else "is not shown to have"
+        if n_passing:
+            has = "has"
+        elif n_knowing:
+            has = "has not"
+        else:
+            has = "is not shown to have"
         return f"{model} {has} {forgotten}{', ' + _TESTED if n_passing else ''}."
     if n_passing:
         counted_models = ("Both models" if n == 2 else f"All {counted(n)} models") if n_passing == n else ""

@@ -60,7 +60,7 @@ def run_attack(subject: Subject, request: AttackRequest, on_progress: OnProgress
         key = ""
         if subject.stored_for and not subject.verify:
             key = entry_key("attack", [plan.name, identity], subject.stored_for)
-        if not folder.done.exists() and not (key and restore(folder.path, key, folder.done.name)):
+        if not folder.done.exists() and not (key and restore(folder.path, key)):
             watch = Stopwatch()
             work = _Work(subject, request, folder, content_id(identity, length=64), on_progress)
             write_json(folder.spec, {"schema": SCHEMA, "name": plan.name, **identity})
@@ -100,7 +100,8 @@ def run_attack(subject: Subject, request: AttackRequest, on_progress: OnProgress
 def _whole(folder: AttackFolder) -> list[Path]:
     """The files that an attack leaves, except for locks and checkpoints."""
     files = (path for path in sorted(folder.path.rglob("*")) if path.is_file())
-    return [path for path in files if path.name != folder.lock.name and folder.checkpoints not in path.parents]
+    whole = [path for path in files if path.name != folder.lock.name and folder.checkpoints not in path.parents]
+    return sorted(whole, key=lambda path: path == folder.done)
 
 
 def attack_identity(subject: Subject, request: AttackRequest) -> dict[str, Any]:

@@ -261,7 +261,7 @@ def _stored_keys(subject: Subject, plans: Sequence[_Plan]) -> dict[Path, str]:
 def _restored(place: EvalFolder, key: str) -> bool:
     """Whether the answers were in the store, and are now in the evaluation's folder."""
     number = next_number(place)
-    if not restore(place.path, key, place.collected.name):
+    if not restore(place.path, key):
         return False
     write_json(place.provenance, {**read_json(place.provenance), "number": number, "from_store": key})
     return True
@@ -292,10 +292,17 @@ def _sum_up(plan: _Plan, subject: Subject) -> None:
     basis = _basis(plan, subject, views)
     if follows(folder, folder.scores, basis) and all(follows(folder, folder.summary(v.forget), basis) for v in views):
         return
+    key = ""
+    if basis and subject.stored_for and not (subject.attacked or subject.verify):
+        key = entry_key("scores", [plan.identity, basis], subject.stored_for)
+    if key and restore(folder.path, key):
+        return
     scores = [evaluation.score(r) for r in records]
     write_scores(folder, ({"item": r["item"], **s} for r, s in zip(records, scores, strict=True)), basis)
     for view in views:
         write_summary(folder, _summary(evaluation, subject.spec, view, records, scores, request.seed), basis)
+    if key:
+        keep(folder.path, key, [folder.scores, *(folder.summary(view.forget) for view in views), folder.collected])
 
 
 def _restricted(view: View, only: frozenset[str] | None) -> View:

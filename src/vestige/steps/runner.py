@@ -10,7 +10,7 @@ import pickle
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
@@ -116,14 +116,35 @@ def run_tasks(
             plan.end(task.name, None)
         return {}
     chosen = executor or Executor()
-    with tempfile.TemporaryDirectory(prefix="vestige-run-") as folder:
-        pool = _POOLS[chosen.name](workers, chosen, folder)
+    with kept_workers(), tempfile.TemporaryDirectory(prefix="vestige-run-") as folder:
+        key = f"{workers} {chosen}"
+        if key not in _KEPT:
+            _KEPT[key] = _POOLS[chosen.name](workers, chosen)
         try:
-            return _run_all(plan, pool, workers, folder if chosen.name == "local" else "")
-        except KeyboardInterrupt:
-            raise Interrupted("stopped. Run the same command to go on from here.") from None
-        finally:
-            pool.stop()
+            return _run_all(plan, _KEPT[key], workers, folder if chosen.name == "local" else "")
+        except BaseException as error:
+            # Other tasks are at work in it.
+            _KEPT.pop(key).stop()
+            if isinstance(error, KeyboardInterrupt):
+                raise Interrupted("stopped. Run the same command to go on from here.") from None
+            raise
+
+
+@contextlib.contextmanager
+def kept_workers() -> Iterator[None]:
+    """Within it one call of `run_tasks` leaves its processes to the next, since each takes seconds to load torch."""
+    _OPEN.append(1)
+    try:
+        yield
+    finally:
+        _OPEN.pop()
+        while _KEPT and not _OPEN:
+            _KEPT.popitem()[1].stop()
+
+
+_KEPT: "dict[str, _Pool]" = {}
+_OPEN: list[int] = []
+"""One entry for each `kept_workers` that is open."""
 
 
 class _Plan:
@@ -238,15 +259,14 @@ def _work(task: bytes, share: str) -> Failed:
 class _Local:
     """Processes of this machine, by joblib's loky."""
 
-    def __init__(self, workers: int, executor: Executor, folder: str) -> None:
+    def __init__(self, workers: int, executor: Executor) -> None:
         from joblib.externals.loky import ProcessPoolExecutor
 
         if executor.options:
             raise InputError("The executor local takes no options. Give --jobs, or another executor.")
-        cards = _cards()
-        self._pool = ProcessPoolExecutor(
-            workers, env=ONE_THREAD, initializer=_begin, initargs=(os.getpid(), cards, folder)
-        )
+        self._folder = tempfile.TemporaryDirectory(prefix="vestige-workers-")
+        arguments = os.getpid(), _cards(), self._folder.name
+        self._pool = ProcessPoolExecutor(workers, env=ONE_THREAD, initializer=_begin, initargs=arguments)
 
     def submit(self, kind: str, work: Callable[[], Failed]) -> "Future[Failed]":
         future: Future[Failed] = self._pool.submit(work)
@@ -254,6 +274,7 @@ class _Local:
 
     def stop(self) -> None:
         self._pool.shutdown(kill_workers=True)
+        self._folder.cleanup()
 
 
 def _cards() -> list[str]:
@@ -291,7 +312,7 @@ def _end_with(parent: int) -> None:
 class _Ray:
     """A Ray cluster, or this machine if none runs. Ray repeats a task whose worker or node died."""
 
-    def __init__(self, workers: int, executor: Executor, folder: str) -> None:
+    def __init__(self, workers: int, executor: Executor) -> None:
         try:
             import ray
         except ModuleNotFoundError:
@@ -323,7 +344,7 @@ def _called(work: Callable[[], Failed]) -> Failed:
 class _Slurm:
     """Jobs of Slurm by submitit. With `cluster=local` they are processes of this machine."""
 
-    def __init__(self, workers: int, executor: Executor, folder: str) -> None:
+    def __init__(self, workers: int, executor: Executor) -> None:
         try:
             import submitit
         except ModuleNotFoundError:
@@ -352,7 +373,7 @@ class _Slurm:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 
-_POOLS: Mapping[str, Callable[[int, Executor, str], _Pool]] = {"local": _Local, "ray": _Ray, "slurm": _Slurm}
+_POOLS: Mapping[str, Callable[[int, Executor], _Pool]] = {"local": _Local, "ray": _Ray, "slurm": _Slurm}
 
 
 def workers_for(device: str, requested: int | None, *, on_cpu: int) -> int:

@@ -110,18 +110,9 @@ def any_subject(
         return replace(subject, folder=folder, made=replace(subject.made, files=files), elsewhere=True)
     if output_dir is None:
         raise InputError(f"{settings.model} was not made by Vestige. Say with --output-dir where the evidence goes")
-    identity, label, source = model_identity(settings), name or Path(settings.model).name, settings.model
-    if through is not None:
-        identity["asked_through"] = outline(through, finite=False).prompter.digest
-    if is_address(settings.model):
-        if dtype is not None:
-            raise InputError(
-                f"{shown_address(settings.model)} answers in its server's number format. Leave --dtype out"
-            )
-        to = address(settings.model)
-        identity = {**to.identity_of_asking, "dtype": "the server's", "chat_template": settings.chat_template}
-        label, source = name or to.model, to.shown
-    spec = SubjectSpec.of(role, label, source, identity, method=label if role == "unlearned" else "")
+    if is_address(settings.model) and dtype is not None:
+        raise InputError(f"{shown_address(settings.model)} answers in its server's number format. Leave --dtype out")
+    spec = _outside_spec(settings, role, name, through)
     evidence = SubjectFolder(Path(output_dir))
     # Before anything is asked of it; what the folder is of is written with the first evidence (`announce`).
     same_subject(evidence, spec)

@@ -56,9 +56,9 @@ class Checkpoints:
         """
         if not world.leads:
             return
-        moments, counts = _moments(model, optimizer)
+        moments = _moments(model, optimizer)
         with new_folder(self.folder / f"step-{step}") as partial:
-            body = {"step": step, "state": dict(state), "counts": counts}
+            body = {"step": step, "state": dict(state)}
             keep_tensors(partial, {"model": trained_weights(model), "optimizer": moments}, body)
         # Only when the new one is whole: a kill before that must find the old one.
         for old in self.folder.glob("step-*"):
@@ -73,7 +73,6 @@ class Checkpoints:
             if kept["step"] != step:
                 raise ValueError(f"it is of step {kept['step']}")
             objective_state = {name: float(value) for name, value in _numbers(kept["state"]).items()}
-            counts: dict[str, int] = _numbers(kept["counts"])
         put_back(model, folder / "model.safetensors")
         moments = _tensors(folder / "optimizer.safetensors")
         counted: set[bool] = set()
@@ -83,7 +82,6 @@ class Checkpoints:
             if state:
                 # The fused optimiser wants its count of steps on the parameter's device too.
                 placed: dict[str, Any] = {key: value.to(parameter.device) for key, value in state.items()}
-                placed |= {k.removeprefix(prefix): v for k, v in counts.items() if k.startswith(prefix)}
                 optimizer.state[parameter] = placed
                 counted.add("step" in placed)
         with undamaged(folder / "optimizer.safetensors"):
@@ -168,16 +166,12 @@ def put_back(model: nn.Module, weights: Path) -> None:
             parameter.copy_(stored[name])
 
 
-def _moments(model: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[dict[str, Tensor], dict[str, int]]:
-    """The optimiser's state: its tensors, and its counters as plain numbers, as in bitsandbytes."""
-    state: dict[str, Any] = {}
+def _moments(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """The optimiser's state."""
+    state: dict[str, Tensor] = {}
     for name, parameter in _trainable(model):
         state |= {f"{name}/{key}": value for key, value in optimizer.state[parameter].items()}
-    tensors = _on_cpu((key, value) for key, value in state.items() if isinstance(value, Tensor))
-    # bitsandbytes shares one table of its codes among all parameters, which a safetensors file does not admit.
-    names: dict[int, str] = {}
-    tensors = {k: t.clone() if names.setdefault(t.data_ptr(), k) != k and t.numel() else t for k, t in tensors.items()}
-    return tensors, {key: value for key, value in state.items() if not isinstance(value, Tensor)}
+    return _on_cpu(state.items())
 
 
 def _on_cpu(tensors: Iterable[tuple[str, Tensor]]) -> dict[str, Tensor]:

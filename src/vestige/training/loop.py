@@ -186,22 +186,8 @@ def _score(scores: Scores, name: str, rule: Condition) -> float:
 
 
 def make_optimizer(parameters: Sequence[nn.Parameter], settings: TrainingSettings) -> torch.optim.Optimizer:
-    """AdamW (Loshchilov and Hutter, 1711.05101) over the parameters.
-
-    `adamw` is PyTorch's fused one. `adamw_8bit` is the one in bitsandbytes, which stores moments in 8 bits a number
-    (Dettmers et al., 2110.02861), in 32 bits for tensors below 4,096 numbers.
-    """
-    if settings.optimizer == "adamw":
-        return torch.optim.AdamW(parameters, lr=settings.learning_rate, weight_decay=settings.weight_decay, fused=True)
-    try:
-        from bitsandbytes.optim import AdamW8bit
-    except ImportError as error:
-        raise InputError(
-            "the optimizer adamw_8bit needs the package bitsandbytes, which is not installed: pip install "
-            "'vestige[bitsandbytes]', or take optimizer=adamw"
-        ) from error
-    adamw: torch.optim.Optimizer = AdamW8bit(parameters, lr=settings.learning_rate, weight_decay=settings.weight_decay)
-    return adamw
+    """AdamW (Loshchilov and Hutter, 1711.05101) over the parameters, as PyTorch's fused kernel has it."""
+    return torch.optim.AdamW(parameters, lr=settings.learning_rate, weight_decay=settings.weight_decay, fused=True)
 
 
 def refuse_formats(model: nn.Module) -> None:

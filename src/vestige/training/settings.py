@@ -36,8 +36,8 @@ class TrainingSettings(Settings):
     """Tokens (of all splits) computed at a time. Saves memory."""
     gradient_checkpointing: bool = False
     """Recompute each block's activations in the backward pass instead of storing them."""
-    optimizer: Literal["adamw", "adamw_8bit"] = "adamw"
-    """The optimiser."""
+    optimizer: Literal["adamw"] = "adamw"
+    """The optimiser: fused AdamW."""
     learning_rate: PositiveFloat = 1e-4
     """Peak learning rate."""
     schedule: Literal["linear", "constant", "cosine", "one_cycle"] = "linear"
