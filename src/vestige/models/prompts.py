@@ -521,6 +521,11 @@ class Prompter:
         self._check_says(ids[span[0] : span[-1] + 1], text, f"the question {one_line(question, width=60)!r}")
         return span[0], span[-1] + 1
 
+    @cached_property
+    def _latest(self) -> dict[str, tuple[str, tuple[int, ...]]]:
+        """The latest question's prompt with its tokens, since the options of a question come one after another."""
+        return {}
+
     def encode(self, question: str, answer: str) -> Encoded:
         """Token ids of the whole, with the answer's span.
 
@@ -529,7 +534,12 @@ class Prompter:
         """
         where = f"the question {one_line(question, width=60)!r}"
         text = answer.strip()
-        prompt, whole = self._put(question), self._render(question, answer)
+        if question not in self._latest:
+            self._latest.clear()
+            prompt = self._put(question)
+            self._latest[question] = prompt, self.read(prompt, where)
+        prompt, prompt_ids = self._latest[question]
+        whole = self._render(question, answer)
         # Not in what the template puts behind an answer: "im" stands in <|im_end|> too.
         first = whole.rfind(text, 0, len(whole) - len(self._tail) if whole.endswith(self._tail) else len(whole))
         if not text or first < 0:
@@ -541,7 +551,6 @@ class Prompter:
         last = first + len(text)
         encoding = self.tokenizer(whole, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
         ids, offsets = tuple(encoding["input_ids"]), encoding["offset_mapping"]
-        prompt_ids = self.read(prompt, where)
         start = len(prompt_ids)
         # By where a token begins: some tokenisers cut white space off a token's offsets, and leave nothing of those
         # of a token that is only white space.

@@ -252,7 +252,7 @@ def _stored_keys(subject: Subject, plans: Sequence[_Plan]) -> dict[Path, str]:
 
     The key includes the whole batch, since rounding depends on it.
     """
-    if not subject.stored_for or subject.attacked or subject.verify:
+    if not subject.stored_for or subject.verify:
         return {}
     together = [plan.identity for plan in plans]
     return {plan.place.path: entry_key("evaluation", [plan.identity, together], subject.stored_for) for plan in plans}
@@ -293,7 +293,7 @@ def _sum_up(plan: _Plan, subject: Subject) -> None:
     if follows(folder, folder.scores, basis) and all(follows(folder, folder.summary(v.forget), basis) for v in views):
         return
     key = ""
-    if basis and subject.stored_for and not (subject.attacked or subject.verify):
+    if basis and subject.stored_for and not subject.verify:
         key = entry_key("scores", [plan.identity, basis], subject.stored_for)
     if key and restore(folder.path, key):
         return

@@ -68,9 +68,8 @@ class Executor:
 
     def of(self, kind: str) -> dict[str, Any]:
         """The options of one type of task."""
-        options = dict(self.options)
-        chosen = {name: value for name, value in options.items() if "." not in name}
-        for name, value in options.items():
+        chosen = {name: value for name, value in self.options.items() if "." not in name}
+        for name, value in self.options.items():
             if name.startswith(f"{kind}."):
                 chosen[name.removeprefix(f"{kind}.")] = value
         return chosen

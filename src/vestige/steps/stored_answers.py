@@ -107,18 +107,17 @@ def keep(folder: Path, key: str, files: Iterable[Path]) -> None:
 
 def trim(limit: int = LIMIT) -> None:
     """Remove the entries that were not used for the longest time, until the store has at most `limit` bytes."""
-    sizes: dict[Path, int] = {}
-    last_used: dict[Path, float] = {}
+    entries = []
     with contextlib.suppress(OSError):
         for entry in _folder().glob("*/*/"):
-            sizes[entry] = sum(file.stat().st_size for file in entry.rglob("*") if file.is_file())
-            last_used[entry] = entry.stat().st_mtime
-    total = sum(sizes.values())
-    for entry in sorted(sizes, key=lambda entry: last_used.get(entry, 0.0)):
+            size = sum(file.stat().st_size for file in entry.rglob("*") if file.is_file())
+            entries.append((entry.stat().st_mtime, size, entry))
+    total = sum(size for _, size, _ in entries)
+    for _, size, entry in sorted(entries):
         if total <= limit:
             return
         shutil.rmtree(entry, ignore_errors=True)
-        total -= sizes[entry]
+        total -= size
 
 
 def _entry(key: str) -> Path:
