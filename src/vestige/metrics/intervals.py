@@ -58,7 +58,7 @@ import tomllib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from importlib.resources import files
-from typing import Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Shaped, UInt
@@ -161,12 +161,11 @@ def gaffke(values: ByItem, *, bounds: Bounds, seed: int, resamples: int = RESAMP
     return Interval(max(low, bounds[0]), min(high, bounds[1]), "Gaffke")
 
 
-_Portion = TypeVar("_Portion")
-_Draws = Callable[[int, int, int], Iterator[_Portion]]
+_Draws = Callable[[int, int, int], Iterator[Any]]
 """Draws for so many items, from a seed, for so many resamples: a portion of the resamples at a time."""
 
 
-def _repeated(draws: _Draws[_Portion], n: int, seed: int, resamples: int) -> Iterable[_Portion]:
+def _repeated(draws: _Draws, n: int, seed: int, resamples: int) -> Iterable[Any]:
     """The portions of `draws`. Those of up to 400 items stay in memory for the next metric of as many items."""
     if n * resamples <= _DRAWS_KEPT:
         return _kept_draws(draws, n, seed, resamples)
@@ -174,7 +173,7 @@ def _repeated(draws: _Draws[_Portion], n: int, seed: int, resamples: int) -> Ite
 
 
 @lru_cache(maxsize=2)
-def _kept_draws(draws: _Draws[_Portion], n: int, seed: int, resamples: int) -> tuple[_Portion, ...]:
+def _kept_draws(draws: _Draws, n: int, seed: int, resamples: int) -> tuple[Any, ...]:
     return tuple(draws(n, seed, resamples))
 
 
