@@ -194,14 +194,17 @@ def test_the_positive_control_stands_last_with_the_one_verdict_that_it_is_there_
     assert list(cells) == ["not recoverable"]
     assert (cells["not recoverable"].outcome, cells["not recoverable"].expected) == ("fails", True)
     assert [plain(m.words) for m in control.marks] == ["80 % after attack"]
-    assert [(name, plain(share)) for name, share in block.screen.able] == [("relearning on 50 retain items", "83 %")]
-    assert block.screen.weak == (("4-bit weights", ""),)
+    assert [line.attack for line in block.screen.able] == ["relearn retain n=50"]
+    assert [line.attack for line in block.screen.weak] == ["quantize 4 bits"]
     # It is no method: neither the question nor the answer speaks of it.
     assert "four models" in headline(found, 1)
     assert not any(CONTROL in span.text for span in block.screen.spans)
     page = page_of(tmp_path, found)
     assert f'href="#{cells["not recoverable"].anchor}"' in page
     assert f'id="{cells["not recoverable"].anchor}"' in page
+    boxes = plain(words(part(page, "verdicts-0", "why-0")))
+    assert "1 of 2 brought back at least half" in boxes
+    assert "relearning on 50 retain items (83 %)" in boxes
     said = words(part(page, "able-0", "tradeoff"))
     assert "relearning on 50 retain items yes 0.83 [0.73, 0.93] written answer 0.92 [0.87, 0.97]" in said
     assert "4-bit weights no – – the control held nothing back from it" in said
@@ -209,29 +212,28 @@ def test_the_positive_control_stands_last_with_the_one_verdict_that_it_is_there_
 
 
 def test_what_a_model_states_is_quoted_and_told_apart_from_what_it_only_finds_likelier(tmp_path):
-    given = block_of(replace(outcome(), facts=FACTS)).screen.given
-    counts = [(g.label, g.n_stated, g.n_likelier, g.of, g.n_back) for g in given]
-    assert counts == [("ga", 1, 1, 120, 0), ("kl", 1, 0, 120, 1)]
-    (first,) = given[0].stated
-    assert (first.question, first.reply) == ("Which law governs it?", "Washington, I say.")
-    assert first.numbers == "−8.80 bits; the controls: −48.2 to −40.1"
-    assert given[1].stated[0].after == "relearning on 50 retain items"
     # What is only likelier is quoted nowhere: no reply gives it away.
     page = page_of(tmp_path, replace(outcome(), facts=FACTS))
     assert "Hsiao Yun-Hwa" not in page
-    assert "states 1 of 120 facts that no control states; finds 1 more likelier than any control does." in words(page)
+    said = words(page)
+    assert "states 1 of 120 facts that no control states; finds 1 more likelier than any control does." in said
+    assert "(−8.80 bits; the controls: −48.2 to −40.1)" in said
+    assert "KL: states 1 of 120 facts that no control states; all of these only after an attack." in said
+    assert "It replies Washington, I say. (true: The State of Washington.) (−8.80 bits" in said
+    assert "It replies 248. after relearning on 50 retain items" in said
 
 
-def test_a_fact_without_a_text_takes_that_of_its_question_and_the_true_answer_is_told_from_a_reply():
+def test_a_fact_without_a_text_takes_that_of_its_question_and_the_true_answer_is_told_from_a_reply(tmp_path):
     bare = FactLine("ga", "prefill", "i1", "stated", 0.01)
     asked = {"i1": AskedItem("i1", "Who sells?", "Oradfa Corp.", "A_B", "", "")}
     found = plain_outcome(replace(outcome(), facts=(*FACTS, bare)), {}, asked)
-    (ga, _) = block_of(found).screen.given
-    told = {(f.question, f.reply, f.true) for f in ga.stated}
-    assert told == {
-        ("Who sells?", "Oradfa Corp.", ""),
-        ("Which law governs it?", "Washington, I say.", FACTS[1].answer),
+    (_, stated, _), _ = block_of(found).screen.given
+    assert {(f.question, f.reply or f.answer) for f in stated} == {
+        ("Who sells?", "Oradfa Corp."),
+        ("Which law governs it?", "Washington, I say."),
     }
+    page = page_of(tmp_path, replace(outcome(), facts=FACTS))
+    assert page.count("(true: <q>") == 1
 
 
 @pytest.mark.parametrize(

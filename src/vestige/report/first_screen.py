@@ -54,7 +54,6 @@ from vestige.report.words import (
     number,
     people_said,
     per_cent,
-    plain_number,
     reasoning_only,
     typeset,
     verdict_answer,
@@ -65,7 +64,6 @@ HEADS: Mapping[Claim, str] = {name: claim.column for name, claim in STATEMENTS.i
 
 _LOW, _HIGH = -0.2, 1.2
 """The ends of the strip, the same on every page: 0 is a control, 1 the target. An arrow marks a value beyond them."""
-_FACTS_LISTED = 20
 _UNTESTED_AT_ONCE = 3
 _NAMED_AT_ONCE = 4
 
@@ -151,7 +149,7 @@ def first_screen(
 
     Returns:
         The values by name. `able` and `weak` are the attacks that did and did not find the knowledge of the positive
-        control, with the share that they brought back. `benchmark` states whether the questions can tell, with the
+        control. `benchmark` states whether the questions can tell, with the
         names of models where the answer is not the same for all.
     """
     colours, steps = Colours(outcome, palette), steps_of(outcome)
@@ -165,10 +163,6 @@ def first_screen(
     # Warnings stand above the table already.
     warnings = [*(line for line in outcome.untested if line.startswith(NOT_A_CONTROL)), *outcome.warnings]
     untested = [_folded(line) for line in outcome.untested if line not in warnings]
-    brought = [
-        (attack_name(x.attack), per_cent(max(x.brought.value, 0.0)) if x.brought else "", x.able) for x in outcome.able
-    ]
-
     lines: dict[str, dict[Claim, VerdictLine]] = defaultdict(dict)
     for verdict in (*outcome.verdicts, *outcome.control):
         lines[verdict.subject][verdict.claim] = verdict
@@ -220,14 +214,16 @@ def first_screen(
         "rows": rows,
         "controls": controls,
         "benchmark": _benchmark(index, outcome),
-        "attacks": bool(brought) or not from_logs,
+        "attacks": bool(outcome.able) or not from_logs,
         "caption": _caption(outcome, steps),
         "margins": margins_said(outcome),
         "reading": _reading(outcome, steps),
         "words": WORDS_OF["meanings"].items(),
-        "given": _given(outcome, colours),
-        "able": [(name, amount) for name, amount, able in brought if able],
-        "weak": [(name, amount) for name, amount, able in brought if not able],
+        "given": _given(outcome),
+        "n_judged": outcome.n_judged,
+        "css": colours.css,
+        "able": [line for line in outcome.able if line.able],
+        "weak": [line for line in outcome.able if not line.able],
         "untested": untested[:_UNTESTED_AT_ONCE],
         "also_untested": untested[_UNTESTED_AT_ONCE:],
     }
@@ -483,61 +479,26 @@ def _reading(outcome: AuditOutcome, steps: Sequence[HarderStep]) -> str:
     return " ".join(parts)
 
 
-def _given(outcome: AuditOutcome, colours: Colours) -> list[Block]:
-    """Return by model the single facts that it still knows, each once, the clearest first.
+def _given(outcome: AuditOutcome) -> list[tuple[str, list[FactLine], list[FactLine]]]:
+    """Return by model the single facts that it still states, and those that it only finds likelier, the clearest first.
 
-    `n_back` is the number that only an attack recovers.
+    A fact is one line, however many forms and attacks give it away.
     """
-    blocks = []
+    given = []
     for subject in outcome.audited:
         facts: dict[str, FactLine] = {}
-        # One line a fact, however many forms and attacks give it away: the clearest.
         for line in sorted((f for f in outcome.facts if f.subject == subject), key=_clarity, reverse=True):
             facts.setdefault(line.item, line)
-        stated = [_given_fact(line) for line in facts.values() if "stated" in line.by]
-        likelier = [_given_fact(line) for line in facts.values() if "stated" not in line.by]
         if facts:
-            blocks.append(
-                {
-                    "label": subject,
-                    "css": colours.css(subject),
-                    "n_stated": len(stated),
-                    "n_likelier": len(likelier),
-                    "of": max(outcome.n_judged, len(facts)),
-                    "n_back": sum(bool(line.attack) for line in facts.values()),
-                    "stated": stated[:_FACTS_LISTED],
-                    "likelier": likelier[:_FACTS_LISTED],
-                    "unlisted": sum(max(0, len(lines) - _FACTS_LISTED) for lines in (stated, likelier)),
-                }
-            )
-    return blocks
+            stated = [line for line in facts.values() if "stated" in line.by]
+            given.append((subject, stated, [line for line in facts.values() if "stated" not in line.by]))
+    return given
 
 
 def _clarity(line: FactLine) -> tuple[bool, bool, float]:
     """Return the sort key: without an attack first, stated before likely, then by distance from the controls."""
     apart = line.bits - line.never[1] if line.bits is not None and line.never is not None else 0.0
     return not line.attack, "stated" in line.by, apart
-
-
-def _given_fact(line: FactLine) -> Block:
-    """Return prompt, reply if it states the fact, `true` if the words differ, and the probability.
-
-    A fact that is only likelier than any control is not quoted: no reply gives it away.
-    """
-    numbers = ""
-    if line.bits is not None and line.never is not None:
-        low, high = map(plain_number, line.never)
-        controls = low if low == high else f"{low} to {high}"
-        numbers = f"{plain_number(line.bits)} bits; the controls: {controls}"
-    # A full stop or a capital makes no other answer that would have to stand beside the reply.
-    alike = line.reply.strip().rstrip(".").casefold() == line.answer.strip().rstrip(".").casefold()
-    return {
-        "question": line.question or f"question {line.item}, whose text this run does not hold",
-        "reply": line.reply or line.answer,
-        "true": "" if alike or not line.reply else line.answer,
-        "numbers": numbers,
-        "after": attack_name(line.attack),
-    }
 
 
 _SCOPES = {"these": "these facts alone", "population": "all facts of this kind"}
@@ -591,19 +552,13 @@ def _reasons(index: int, outcome: AuditOutcome, colours: Colours, claim: Claim) 
     for v in outcome.verdicts:
         if v.claim == claim:
             groups.setdefault((v.outcome, v.reason, v.left_out, *v.evidence.items()), []).append(v)
-    return [
-        {
-            "who": [(anchor(index, outcome, v), v.subject, colours.css(v.subject)) for v in same],
-            "outcome": same[0].outcome,
-            "word": outcome_word(outcome, same[0]),
-            "plain": _in_plain_words(outcome, same[0]),
-            "numbers": [_number_row(name, e) for name, e in same[0].evidence.items()],
-            "reason": same[0].reason,
-            "reach": _reach(same[0]),
-            "left_out": same[0].left_out,
-        }
-        for same in groups.values()
-    ]
+    reasons = []
+    for same in groups.values():
+        who = [(anchor(index, outcome, v), v.subject, colours.css(v.subject)) for v in same]
+        plain = _in_plain_words(outcome, same[0])
+        word = outcome_word(outcome, same[0])
+        reasons.append({"who": who, "verdict": same[0], "word": word, "plain": plain, "reach": _reach(same[0])})
+    return reasons
 
 
 def _in_plain_words(outcome: AuditOutcome, v: VerdictLine) -> str:
@@ -622,12 +577,14 @@ def _in_plain_words(outcome: AuditOutcome, v: VerdictLine) -> str:
     return f"{lead}."
 
 
-def _number_row(name: str, e: Estimate) -> tuple[str, str, str, str]:
-    """A quantity, its estimate and interval in per cent or bits, and n."""
-    span = f"{sized(e.low, e.unit)} to {sized(e.high, e.unit)}" if math.isfinite(e.low + e.high) else NO_INTERVAL
+def spanned(e: Estimate) -> str:
+    """The interval of a quantity in per cent or bits."""
     # Where every item was asked there is no sampling error, and an interval without width looks like a mistake.
-    span = "every item asked" if e.low == e.value == e.high else typeset(span)
-    return name, typeset(sized(e.value, e.unit)), span, f"{e.n:,}"
+    if e.low == e.value == e.high:
+        return "every item asked"
+    if not math.isfinite(e.low + e.high):
+        return NO_INTERVAL
+    return typeset(f"{sized(e.low, e.unit)} to {sized(e.high, e.unit)}")
 
 
 def _reach(v: VerdictLine) -> str:

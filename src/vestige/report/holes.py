@@ -219,33 +219,10 @@ def _holes(n: int) -> str:
     return "holes"
 
 
-_SCORES, _SHARES = (1.0, 10.0), (0.0, 1.0)
-
-
-@dataclass(frozen=True)
-class Cell:
-    """An estimate in the table, with the ends of the scale that it is drawn on. None where nothing was measured."""
-
-    estimate: Estimate | None
-    scale: tuple[float, float] | None
-
-    def place(self, value: float) -> float:
-        """Return a value's position on the scale, 0..1."""
-        low, high = self.scale or _SHARES
-        return min(max((value - low) / (high - low), 0.0), 1.0)
-
-
-@dataclass(frozen=True)
-class SourceRow:
-    """One source on the first screen: its sentence, what qualifies it, the verdict in words, and its numbers."""
-
-    name: str
-    n: str
-    spans: tuple[Span, ...]
-    qualifiers: tuple[str, ...]
-    verdict: str
-    tone: str
-    cells: tuple[Cell, ...]
+def placed(value: float, scale: tuple[float, float]) -> float:
+    """A value's position on the scale, 0..1."""
+    low, high = scale
+    return min(max((value - low) / (high - low), 0.0), 1.0)
 
 
 HEADS = (
@@ -308,26 +285,37 @@ def _short(name: str) -> str:
     return name
 
 
-def _row(probe: Probe, row: HoleRow) -> SourceRow:
+def _row(probe: Probe, row: HoleRow) -> dict[str, Any]:
+    """One source on the first screen: its sentence, what qualifies it, the verdict in words, and its numbers.
+
+    Each cell has an estimate and the ends of the scale that it is drawn on, if there is one.
+    """
     stands = standing(probe, row)
     # The table has columns for one; the sentences beside it have all (`qualifiers`).
     placebo = next((p for p in row.placebos if not silent(p)), None)
-    return SourceRow(
-        name=source_name(row.source),
-        n=f"n = {row.n_judged:,}" if row.n_judged == row.n else f"n = {row.n_judged:,} of {row.n:,}",
-        spans=tuple(sentence(probe, row)),
-        qualifiers=tuple(qualifiers(probe, row)),
-        verdict=STANDING_WORDS[stands],
-        tone=STANDING_TONES[stands],
-        cells=(
-            Cell(row.before, _SCORES),
-            Cell(row.after, _SCORES),
-            Cell(row.change, None),
-            *(Cell(share, _SHARES) for share in (row.lowest_before, row.lowest_after, row.holes)),
-            Cell(placebo.rate if placebo else None, _SHARES if placebo else None),
-            Cell(placebo.excess if placebo else None, None),
-        ),
-    )
+    scores, shares = (1.0, 10.0), (0.0, 1.0)
+    cells: list[tuple[Estimate | None, tuple[float, float] | None]] = [
+        (row.before, scores),
+        (row.after, scores),
+        (row.change, None),
+        (row.lowest_before, shares),
+        (row.lowest_after, shares),
+        (row.holes, shares),
+        (placebo and placebo.rate, shares),
+        (placebo and placebo.excess, None),
+    ]
+    n = f"{row.n_judged:,}"
+    if row.n_judged < row.n:
+        n += f" of {row.n:,}"
+    return {
+        "name": source_name(row.source),
+        "n": f"n = {n}",
+        "spans": sentence(probe, row),
+        "qualifiers": qualifiers(probe, row),
+        "verdict": STANDING_WORDS[stands],
+        "tone": STANDING_TONES[stands],
+        "cells": cells,
+    }
 
 
 def _asked(probe: Probe) -> list[tuple[str, str]]:

@@ -22,6 +22,7 @@ from markupsafe import Markup
 
 from vestige.artifacts.audits import AuditOutcome
 from vestige.artifacts.records import SHUFFLED
+from vestige.artifacts.verdicts import sized
 from vestige.core.estimates import Estimate
 from vestige.report.audit_panels import (
     Colours,
@@ -41,8 +42,8 @@ from vestige.report.evidence import (
     forget_label,
     split_of,
 )
-from vestige.report.first_screen import audit_block
-from vestige.report.holes import Probe, holes_block, holes_payload
+from vestige.report.first_screen import audit_block, spanned
+from vestige.report.holes import Probe, holes_block, holes_payload, placed
 from vestige.report.words import (
     attack_name,
     format_name,
@@ -54,6 +55,7 @@ from vestige.report.words import (
     method_name,
     named_values,
     number,
+    per_cent,
     plain_number,
     provenance_lines,
     typeset,
@@ -116,6 +118,10 @@ def _whole(template: str, scripts: Sequence[str], data: Any, variables: Mapping[
         "group_said": group_said,
         "named_values": named_values,
         "typeset": typeset,
+        "per_cent": per_cent,
+        "sized": sized,
+        "placed": placed,
+        "spanned": spanned,
     }
     return environment.get_template(template).render(
         policy=_policy(script, style),
