@@ -98,7 +98,8 @@ def test_a_check_fails_passes_or_cannot_tell():
     # Above that number an open check needs no more items.
     assert (one(80, 22).line.sound, one(80, 22).needs) == (None, "")
     assert undecided("none", "no options").line.sound is None
-    assert counted("copies", "said", ["i1"], 5).line.sound is False
+    one_copy = counted("copies", "said", ["i1"], 5).line
+    assert (one_copy.sound, one_copy.effect.value) == (False, 0.2)
     assert counted("copies", "said", [], 5).line.sound is True
 
 
