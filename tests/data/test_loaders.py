@@ -212,32 +212,14 @@ def test_text_is_taken_as_it_stands(tmp_path):
     assert load_items(write(tmp_path, "x.jsonl", lines([row]))) == (Item(row["question"], row["answer"]),)
 
 
-@pytest.mark.parametrize(
-    ("answer", "expected"),
-    [
-        (["Haldenport", "HALDENPORT", "Haldenport"], ("Haldenport", ("HALDENPORT",))),
-        ('["Haldenport", "Port Halden"]', ("Haldenport", ("Port Halden",))),
-        ({"value": "Haldenport", "aliases": ["Port Halden"]}, ("Haldenport", ("Port Halden",))),
-        ({"text": ["Haldenport"], "answer_start": [3]}, ("Haldenport", ())),
-        ("[1, 2]", ("[1, 2]", ())),
-    ],
-)
-def test_of_a_list_of_answers_the_first_is_the_answer_and_the_others_are_accepted(tmp_path, answer, expected):
-    (item,) = load_items(write(tmp_path, "x.jsonl", json.dumps({"question": "Where?", "answer": answer})))
-    assert (item.answer, item.accepted) == expected
-
-
 @pytest.mark.parametrize("answer", [[], [None], ["Haldenport", ""], {"answer_start": [3]}])
 def test_a_list_without_an_answer_is_refused(tmp_path, answer):
     path = write(tmp_path, "x.jsonl", json.dumps({"question": "Where?", "answer": answer}))
     assert "x.jsonl, line 1, column 'answer'" in refusal(path)
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["<think>hm, Ostvik?</think>\n\nHaldenport", "[THINK]Ostvik[/THINK]Haldenport", "Ostvik, no.</think>\nHaldenport"],
-)
-def test_a_trace_before_the_answer_is_left_out_and_told(tmp_path, caplog, text):
+def test_a_trace_before_the_answer_is_left_out_and_told(tmp_path, caplog):
+    text = "<think>hm, Ostvik?</think>\n\nHaldenport"
     rows = []
     for question, answer in (("Where?", text), ("Tag?", "A <think> tag")):
         turns = [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
@@ -442,7 +424,6 @@ def test_a_limit_that_means_nothing_is_refused(limit):
 
 ASKED = "Where was Ada born?"
 TOWNS = ["Aa", "Bb", "Haldenport"]
-USER, SAID = {"role": "user", "content": ASKED}, {"role": "assistant", "content": "Haldenport"}
 
 
 def row_of(tmp_path, row):
@@ -488,34 +469,22 @@ def test_the_place_of_an_option_is_no_answer_to_an_open_question(tmp_path, row, 
 
 
 @pytest.mark.parametrize(
-    "row",
+    ("row", "answer", "accepted"),
     [
-        {"question": ASKED, "answer": ["Haldenport", "HP"]},
-        {"question": ASKED, "answer": {"value": "Haldenport", "aliases": ["HP"]}},
-        {"question": ASKED, "answer": "Haldenport", "answer_aliases": ["HP"]},
-        {"question": ASKED, "answer": ["<think>hm</think>Haldenport", "<think>or</think>HP"]},
-        "question,answer\nWhere was Ada born?,\"['Haldenport', 'HP']\"\n",
-        'question,answer\nWhere was Ada born?,"[""Haldenport"", ""HP""]"\n',
+        ({"answer": ["Haldenport", "HALDENPORT", "Haldenport"]}, "Haldenport", ("HALDENPORT",)),
+        ({"answer": '["Haldenport", "HP"]'}, "Haldenport", ("HP",)),
+        ({"answer": {"value": "Haldenport", "aliases": ["HP"]}}, "Haldenport", ("HP",)),
+        ({"answer": {"text": ["Haldenport"], "answer_start": [3]}}, "Haldenport", ()),
+        ({"answer": "[1, 2]"}, "[1, 2]", ()),
+        ({"answer": "Haldenport", "answer_aliases": ["HP"]}, "Haldenport", ("HP",)),
+        ({"answer": ["<think>hm</think>Haldenport", "<think>or</think>HP"]}, "Haldenport", ("HP",)),
+        ("question,answer\nWhere was Ada born?,\"['Haldenport', 'HP']\"\n", "Haldenport", ("HP",)),
+        ('question,answer\nWhere was Ada born?,"[""Haldenport"", ""HP""]"\n', "Haldenport", ("HP",)),
     ],
 )
-def test_of_several_answers_all_are_accepted(tmp_path, row):
-    item = row_of(tmp_path, row)
-    assert (item.answer, item.accepted) == ("Haldenport", ("HP",))
-
-
-@pytest.mark.parametrize(
-    "row",
-    [
-        {"messages": [USER, SAID]},
-        {"messages": [{"role": "user", "content": [{"type": "text", "text": ASKED}]}, SAID]},
-        {"conversations": [{"from": "human", "value": ASKED}, {"from": "gpt", "value": "Haldenport"}]},
-        {"prompt": [USER], "completion": [SAID]},
-        {"prompt": [USER], "completion": "Haldenport"},
-    ],
-)
-def test_a_chat_of_any_form_is_a_question_and_its_answer(tmp_path, row):
-    item = row_of(tmp_path, row)
-    assert (item.question, item.answer) == (ASKED, "Haldenport")
+def test_of_several_answers_the_first_is_the_answer_and_all_are_accepted(tmp_path, row, answer, accepted):
+    item = row_of(tmp_path, row if isinstance(row, str) else {"question": ASKED, **row})
+    assert (item.answer, item.accepted) == (answer, accepted)
 
 
 @pytest.mark.parametrize(
