@@ -301,8 +301,8 @@ def _row(probe: Probe, row: HoleRow) -> dict[str, Any]:
         (row.lowest_before, shares),
         (row.lowest_after, shares),
         (row.holes, shares),
-        (placebo and placebo.rate, shares),
-        (placebo and placebo.excess, None),
+        (placebo.rate if placebo else None, shares),
+        (placebo.excess if placebo else None, None),
     ]
     n = f"{row.n_judged:,}"
     if row.n_judged < row.n:
