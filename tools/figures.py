@@ -1,12 +1,15 @@
 """Copies figures from benchmarks/ into the pages, between `<!-- figures: NAME -->` and `<!-- /figures -->`.
 
-`tools/figures.toml` names for each block its source, section, rows, columns, command, commit, date and processor.
+`tools/figures.toml` names for each block its source, section, rows, columns, command, commit, date and processor, or
+the module whose `pages` computes the table from stored scores.
 `python tools/figures.py` writes the blocks; with `--check` it ends with 1 if a page has other figures than its source.
 """
 
 import re
 import sys
 import tomllib
+from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -41,8 +44,17 @@ def chosen(rows: list[dict[str, str]], figure: dict[str, Any]) -> list[dict[str,
     return [{name: row[name] for name in columns} for row in rows]
 
 
+@cache
+def computed(module: str) -> dict[str, str]:
+    """Return the tables of a module in benchmarks/ by title."""
+    sys.path.insert(0, str(ROOT))
+    return dict(import_module(module).pages())
+
+
 def block(figure: dict[str, Any]) -> str:
     """Return the text of a block: a table, or a sentence with values; then command, commit, date and processor."""
+    if "module" in figure:
+        return f"{computed(figure['module'])[figure['table']]}\n"
     rows = table_of(figure["source"], figure["section"])
     origin = f"Source: `{figure['source']}`, `{figure['command']}`, {figure['commit']}, {figure['processor']}."
     if "text" in figure:
