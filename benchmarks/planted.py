@@ -28,12 +28,12 @@ from benchmarks.planted_cases import FORMATS, HITS, QUANTIZE, RELEARN, Attack, E
 from benchmarks.planted_exams import ALL_FIVE, checks, exams, powers
 from vestige.artifacts.audits import REQUIRED
 from vestige.artifacts.scores import Source
-from vestige.auditing.forecast import CountedAttack, Noises, joint, wanted_by_claim
+from vestige.auditing.forecast import SINGLES, CountedAttack, Noises, joint, wanted_by_claim
 from vestige.auditing.gather import FORMATS as AUDITED
 from vestige.auditing.ground import Case
 from vestige.auditing.judge import judge
 from vestige.metrics.intervals import PRIORS, Kind, Noise, likely, wilson
-from vestige.metrics.planning import Design, Requirement, failed, joint_hold_rate
+from vestige.metrics.planning import Design, Requirement, failed, joint_hold_rate, unsuspected
 from vestige.metrics.verdicts import Thresholds
 
 ERRORS, BESIDE = 0.05, 0.05
@@ -196,7 +196,10 @@ def foreseen(exam: Exam) -> dict[str, float]:
         noises = Noises(shares, noise_of(case, "forced/answer_bits", "bits"))
         wanted = wanted_by_claim(noises, tries, margins)
         for claim, own in (*wanted.items(), (ALL_FIVE, joint(wanted))):
-            seen.setdefault(str(claim), []).append(joint_hold_rate(own, design, together=0.0))
+            rate = joint_hold_rate(own, design, together=0.0)
+            if claim in (SINGLES, ALL_FIVE):
+                rate *= unsuspected(exam.n_controls)
+            seen.setdefault(str(claim), []).append(rate)
         for form, share in ((f, s) for p in exam.subjects for f, s in p.leak.items() if not p.hides):
             power = failed(Requirement(shares[form], margins.delta), design, share, tests=len(FORMATS) + 1)
             seen.setdefault(form, []).append(power)

@@ -31,6 +31,7 @@ from vestige.metrics.planning import (
     least_given_away,
     least_shown,
     needed,
+    unsuspected,
 )
 from vestige.metrics.verdicts import Margins, Thresholds
 
@@ -155,6 +156,8 @@ NO_HOLDOUT = "Indistinguishable cannot pass without items that no model was taug
 _GAP_BITS = 20.0
 """By how many bits an answer the target exceeds its controls: of the same."""
 _CONTROLS = (2, 3, 5, 10)
+SINGLES: Claim = "not expressed"
+"""The claim that a suspected single fact often keeps from holding. After attacks it rarely does (docs/findings)."""
 
 
 class Noises(NamedTuple):
@@ -263,9 +266,16 @@ def foresee_audit(request: AuditRequest) -> AuditPower:
     without = () if splits.get("holdout") else (NO_HOLDOUT,)
     never = QUICK_OPEN if QUICK_SAID in request.untested else ("indistinguishable",) if without else ()
 
-    def holds(quantities: Sequence[Requirement], claims: Collection[Claim] = never, of: Design = design) -> float:
+    every = {*requirements, *never}
+
+    def holds(quantities: Sequence[Requirement], claims: Collection[Claim] = every, of: Design = design) -> float:
         """How often. Returns 0 if one of its `claims` cannot hold."""
-        return 0.0 if set(claims) & set(never) else joint_hold_rate(quantities, of)
+        if not set(never).isdisjoint(claims):
+            return 0.0
+        rate = joint_hold_rate(quantities, of)
+        if SINGLES in claims:
+            rate *= unsuspected(of.controls)
+        return rate
 
     claims = tuple(
         ClaimPower(
@@ -291,7 +301,7 @@ def foresee_audit(request: AuditRequest) -> AuditPower:
         holds=whole_holds,
         unsteady=holds(joint(unsteady)),
         by_controls={m: holds(whole, of=design._replace(controls=m)) for m in _CONTROLS},
-        needed="" if never or whole_holds >= POWER else describe_needed(needed(whole, design), design),
+        needed="" if never or whole_holds >= POWER else describe_needed(needed(whole, design, singles=True), design),
         given_away=least_given_away(design.controls),
         untested=(*without, *planned.untested),
         cannot_hold=never,

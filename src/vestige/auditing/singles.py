@@ -27,6 +27,7 @@ from vestige.metrics.intervals import LEVEL
 from vestige.metrics.planning import (
     ALONE_CONTROLS,
     LEAST_CONTROLS,
+    SUSPECT,
     UNNAMED_CONTROLS,
     FactTest,
     Standing,
@@ -43,8 +44,6 @@ _TAIL = (1 - LEVEL) / 4
 """Groups and single facts share the 2.5 % that the mean has for itself."""
 STATED = "stated"
 TOGETHER = "all formats together"
-_SUSPECT = 0.1
-"""A claim does not hold where single facts look given away at this level, or at 1 / M: M controls can show no more."""
 
 
 class _Test(NamedTuple):
@@ -104,7 +103,7 @@ def single_facts(
     failing = [(p, test) for p, test in positive if p <= _TAIL and not test.alone]
     if not failing:
         # What is not sure enough to fail a claim is too likely for it to hold.
-        near = [test for p, test in positive if p <= max(_SUSPECT, 1 / test.controls)]
+        near = [test for p, test in positive if p <= max(SUSPECT, 1 / test.controls)]
         why = ("by a ratio alone" if test.by in ratios else "too few to be sure" for test in near)
         said = (f"single facts may be given away, {reason}: {test}" for reason, test in zip(why, near, strict=True))
         return ClaimEvidence(gaps=(*said, *_untested(ground, subject, scales, attacks)))

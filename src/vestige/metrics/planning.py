@@ -134,10 +134,10 @@ def least_shown(requirement: Requirement, design: Design, *, tests: int = 1) -> 
     return None if short(most) < 0 else float(brentq(short, requirement.margin, most, xtol=1e-4))
 
 
-def needed(requirements: Sequence[Requirement], design: Design) -> dict[What, int]:
+def needed(requirements: Sequence[Requirement], design: Design, *, singles: bool = False) -> dict[What, int]:
     """Return the number of controls, wordings or facts, each alone, with which all quantities hold in 80 % of audits.
 
-    Changes that do not suffice within `MOST` are left out.
+    Changes that do not suffice within `MOST` are left out. With `singles` no single fact may be suspected either.
     """
     least_by_kind: dict[What, int] = {}
     # The worst first: where it alone is held too rarely, all of them are.
@@ -147,7 +147,7 @@ def needed(requirements: Sequence[Requirement], design: Design) -> dict[What, in
         def enough(n: int, kind: What = kind) -> bool:
             tried = design._replace(**{kind: n})
             return all(held(requirement, tried) >= POWER for requirement in worst) and (
-                joint_hold_rate(worst, tried) >= POWER
+                joint_hold_rate(worst, tried) * (unsuspected(tried.controls) if singles else 1.0) >= POWER
             )
 
         least = _least(enough, max(1, math.floor(getattr(design, kind))), most)
@@ -326,6 +326,20 @@ def events(facts: Bool[np.ndarray, " N"], together: Together) -> int:
     Without known groups all facts may come from one event.
     """
     return min([int(facts.sum()), *(len(np.unique(labels[facts])) for labels in together)])
+
+
+SUSPECT = 0.1
+"""A claim does not hold where single facts look given away at this level, or at 1 / M: M controls can show no more."""
+
+
+def unsuspected(controls: int) -> float:
+    """How often no single fact of a model that never saw is suspected, by the level of the tests.
+
+    0 with too few controls for a test of single facts, since no claim holds without it.
+    """
+    if controls < LEAST_CONTROLS:
+        return 0.0
+    return 1 - max(SUSPECT, 1 / controls)
 
 
 def least_given_away(controls: int) -> int | None:
