@@ -55,6 +55,7 @@ from vestige.report.words import (
     people_said,
     per_cent,
     reasoning_only,
+    submitted,
     typeset,
     verdict_answer,
 )
@@ -104,7 +105,7 @@ def steps_of(outcome: AuditOutcome) -> list[HarderStep]:
         if _HARMLESS.match(gain.attack) and gain.unit != "bits" and gain.evidence and not gain.saturated:
             after.setdefault(f"{gain.attack}, {gain.format}", {})[gain.subject] = gain.after
     # Retrained models know nothing that a form of question could reveal.
-    methods = [s for s in outcome.audited if s not in outcome.references] or outcome.audited
+    methods = submitted(outcome)
 
     def most_telling(by_form: Mapping[str, Mapping[str, Estimate]]) -> str:
         # A form that was not asked of every model would have the mean of other models.
@@ -451,7 +452,7 @@ def _caption(outcome: AuditOutcome, steps: Sequence[HarderStep]) -> str:
             return ""
         return f"The picture compares all models in one form of question: {format_name(form)}."
     forms = f"Dots: {'; '.join(f'{step.words}: {step.form}' for step in steps)}."
-    methods = [s for s in outcome.audited if s not in outcome.references] or outcome.audited
+    methods = submitted(outcome)
     usual = [steps[0].levels[s].value for s in methods if s in steps[0].levels]
     # The column's own numbers, since the picture has two formats and the column the strongest of all.
     strongest = []

@@ -69,7 +69,7 @@ def print_summaries(outcomes: "Sequence[AuditOutcome]") -> None:
     """Print for each forget set the number of models that pass, and the others' failed claims."""
     from vestige.artifacts.audits import FROM_LOGS
     from vestige.artifacts.verdicts import logs_said
-    from vestige.report.words import next_steps
+    from vestige.report.words import next_steps, submitted
 
     for outcome in outcomes:
         if outcome.evidence_level in FROM_LOGS:
@@ -82,8 +82,9 @@ def print_summaries(outcomes: "Sequence[AuditOutcome]") -> None:
         for name, state in states.items():
             note = " (retrained, should pass)" if name in outcome.references else ""
             judged.append(f"{name}{note} {state}")
-        passed = sum(word.endswith(" PASS") for word in judged)
-        models = f"{len(judged)} model{'s' * (len(judged) != 1)}"
+        own = [name for name in submitted(outcome) if name in states]
+        passed = sum(states[name] == "PASS" for name in own)
+        models = f"{len(own)} model{'s' * (len(own) != 1)}"
         line = f"{outcome.forget}: " if len(outcomes) > 1 else ""
         surplus = f"; and {len(judged) - _MOST_MODELS} more" if len(judged) > _MOST_MODELS else ""
         if judged:

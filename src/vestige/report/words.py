@@ -289,11 +289,12 @@ def headline(
 ) -> str:
     """The answer in a sentence, such as "None of the four models has forgotten the five contracts".
 
-    A model that passes every test has forgotten. One that still answers or gives back has not. `n_edges` is the number
+    A model that passes every test has forgotten. One that still answers or gives back has not. A submitted model that
+    was retrained without the facts had nothing to forget and is not counted among others. `n_edges` is the number
     of contracts that were to be forgotten, None where it is not about contracts. `label` is the forget set's name, its
     selector by default. `people` (facts by person) replace it.
     """
-    verdicts = _by_model(outcome)
+    verdicts = {subject: claims for subject, claims in _by_model(outcome).items() if subject in submitted(outcome)}
     n, label = len(verdicts), label or forget_label(outcome.forget)
     # With a dot it is the name of a file, and no file was forgotten.
     forgotten = f"forgotten the items of {label}" if "." in label else f"forgotten {label}"
@@ -313,7 +314,7 @@ def headline(
     # Before all else: where the questions cannot tell, no other answer is worth anything.
     if any(_is(claims, "benchmark valid", "fails") for claims in verdicts.values()):
         return f"This benchmark cannot tell whether {model if n == 1 else f'any of {models}'} has {forgotten}."
-    n_passing = len(_passing(outcome))
+    n_passing = len(_forgetting(outcome))
     n_knowing = sum(
         any(_is(claims, claim, "fails") for claim in ("not expressed", "not recoverable"))
         for claims in verdicts.values()
@@ -340,7 +341,7 @@ def headline(
 def headline_of_several(outcomes: Sequence[AuditOutcome]) -> str:
     """The answer where several forget sets were audited."""
     n = len(outcomes)
-    n_forgotten = sum(bool(_passing(outcome)) for outcome in outcomes)
+    n_forgotten = sum(bool(_forgetting(outcome)) for outcome in outcomes)
     if not n_forgotten:
         return f"None of {counted(n)} forget sets is shown to have been forgotten by any model."
     return f"Of {counted(n)} forget sets, {counted(n_forgotten)} passed for at least one model, {_TESTED}."
@@ -374,6 +375,16 @@ def next_steps(outcome: AuditOutcome) -> dict[str, str]:
             step = "keep the evidence with the model, and audit again when the model changes."
         steps[subject] = f"{method_name(subject)}: {step}"
     return steps
+
+
+def submitted(outcome: AuditOutcome) -> tuple[str, ...]:
+    """The models that were made to forget: without the retrained ones, unless there are no others."""
+    return tuple(s for s in outcome.audited if s not in outcome.references) or outcome.audited
+
+
+def _forgetting(outcome: AuditOutcome) -> list[str]:
+    own = submitted(outcome)
+    return [subject for subject in _passing(outcome) if subject in own]
 
 
 def _passing(outcome: AuditOutcome) -> list[str]:
