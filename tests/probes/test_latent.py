@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,13 +11,13 @@ from tests.probes import broken_topic
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from vestige.artifacts.holes import read_attempts
+from vestige.artifacts.holes import Attempt, read_attempts
 from vestige.artifacts.layout import ProbeFolder
 from vestige.core.errors import InputError
 from vestige.core.ids import content_id
 from vestige.judges.base import Judgement
 from vestige.probes import latent
-from vestige.probes.latent import LatentSettings, SearchParties, d_rl, listed, question_of
+from vestige.probes.latent import LatentSettings, SearchParties, called_invalid, d_rl, listed, question_of
 from vestige.training.policy.settings import PolicySettings
 from vestige.training.policy.updates import Policy
 
@@ -319,3 +320,12 @@ def test_it_finds_a_topic_that_was_broken_which_adjacent_questions_do_not_touch(
     # Of 400 planted holes. Over ten seeds it is three times as many and more. One seed on another machine may differ.
     assert learnt >= 2 * plain > 0
     assert broken_topic.adjacent_holes(world) == 0
+
+
+def test_a_judge_that_takes_bad_answers_for_bad_questions_is_named():
+    # As Qwen2.5-Coder-1.5B did with 53 of 53: "What is the capital of France?" was invalid after a wrong answer.
+    bad = [Attempt(f"a{n}", 1, "latent", "", f"Q{n}?", valid=False, c=9, j=0.0) for n in range(10)]
+    good = Attempt("g", 1, "latent", "", "Q?", valid=True, c=0, j=0.0)
+    assert called_invalid([*bad, good]) == 10
+    assert called_invalid([*bad[1:], good]) == 0
+    assert called_invalid([*bad, replace(bad[0], valid=True)]) == 0

@@ -125,7 +125,7 @@ def probe(
     from vestige.probes.answering import AnswerSettings
     from vestige.probes.filters import FilterSettings
     from vestige.probes.holes import FilterRequest, ProbeSettings, filter_holes
-    from vestige.probes.latent import SEARCHES, LatentSettings, d_rl, search
+    from vestige.probes.latent import SEARCHES, LatentSettings, called_invalid, d_rl, search
     from vestige.probes.questions import AdjacentSettings
     from vestige.steps.subjects import asked_model
     from vestige.training.policy.settings import PolicySettings
@@ -201,6 +201,8 @@ def probe(
         latent_prompts = d_rl(attempts)
         different = {normalised(attempt.prompt) for attempt in latent_prompts}
         say(f"{name}: {len(latent_prompts)} of {len(attempts)} prompts got J = 10, {len(different)} of them different")
+        if invalid := called_invalid(attempts):
+            say(f"The judge calls all {invalid} badly answered questions invalid and rewards none. Use another judge.")
     controls = {name: loaded(model) for name, model in others.items()}
     request = FilterRequest(models, sources.forget, probing.filter, sources.retain, controls, say)
     return Holes(folder.path, filter_holes(folder, request), sources.splits.told)

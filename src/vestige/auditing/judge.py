@@ -1,6 +1,6 @@
 """The judgement of one audit: from item scores to formats, matrix, gains, budgets and the claims.
 
-Pure function: the same case gives the same outcome. docs/audit.md explains the rules.
+Pure function: the same case gives the same outcome. docs/verdicts.md explains the rules.
 """
 
 from collections.abc import Collection, Iterator

@@ -269,6 +269,20 @@ def d_rl(attempts: Sequence[Attempt]) -> list[Attempt]:
     return [a for a in attempts if a.j == LATENT_J]
 
 
+_BAD, _LEAST_BAD = 7, 10
+
+
+def called_invalid(attempts: Sequence[Attempt]) -> int:
+    """The number of badly answered questions (c of 7 or more), if the judge called them all invalid; otherwise 0.
+
+    A small judge takes a bad answer for a bad question. Then J is 0 for every prompt. Fewer than ten show nothing.
+    """
+    bad = [a for a in attempts if a.c is not None and a.c >= _BAD]
+    if len(bad) < _LEAST_BAD or any(a.valid for a in bad):
+        return 0
+    return len(bad)
+
+
 @dataclass(frozen=True)
 class _Campaign:
     """A search under way: its request, its history, and its log."""
