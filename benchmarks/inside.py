@@ -1,9 +1,5 @@
 """What a model's blocks hold, and what attacks get out of it.
 
-`python -m benchmarks.inside builtin:smollm2` reads the built-in factual questions, 25 of them as if they were forgotten
-and the rest as what was kept, and prints the shares of wrong answers that the true one beats, block by block, and the
-processor seconds.
-
 `python -m benchmarks.inside attacks --runs runs/attacks --seeds 0 1` makes for each seed the demo's target, its models
 that never knew, a target taught to keep silent and one after RMU (`--after` others), attacks them all, and prints what
 each attack brings on facts that it was not led by: the mean probability of an answer after less before. What is there
