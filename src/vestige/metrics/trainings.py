@@ -13,7 +13,6 @@ from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
-from scipy.stats import binom
 
 from vestige.metrics.intervals import ByItem
 
@@ -148,6 +147,9 @@ def equal_by_chance(n: int, share: float, agreement: float, models: int) -> floa
 
 def as_equal_by_chance(differing: int, n: int, share: float, agreement: float) -> float:
     """The probability that two independent trainings differ in so few hits, or fewer, of N questions."""
+    # Loading it takes half a second.
+    from scipy.stats import binom
+
     return float(binom.cdf(differing, n, 2 * share * (1 - share) * (1 - agreement)))
 
 
