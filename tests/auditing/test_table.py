@@ -6,9 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 import vestige
 from vestige.auditing.table import COLUMNS, read_scores
+from vestige.cli.app import app
 from vestige.core.errors import InputError
 
 N = 40
@@ -58,6 +60,21 @@ def test_a_model_that_never_knew_holds_and_one_that_knows_and_one_that_lost_the_
     assert [v["verdict"] for v in vestige.read_audit(tmp_path).verdicts] == [v["verdict"] for v in audit.verdicts]
 
 
+@pytest.mark.parametrize("controls", [0, 1])
+def test_with_few_controls_a_weaker_recipe_lost_nothing_and_half_of_the_rest_is_a_loss(controls, tmp_path):
+    levels = {"same": 0.9, "weaker": 0.7, "broken": 0.4}
+    subjects = [model(name, "unlearned", 0.0, seed=n, keeps=keeps) for n, (name, keeps) in enumerate(levels.items())]
+    rows = [row for row in table(*subjects) if row["role"] != "retrained" or row["model"] == f"never {controls}"]
+    (tmp_path / "scores.json").write_text(json.dumps(rows))
+    words = ["audit", "--logs", tmp_path / "scores.json", "--output-dir", tmp_path / "run", "--json"]
+    verdicts = json.loads(CliRunner().invoke(app, [*map(str, words)]).stdout)["verdicts"]
+    kept = {v["subject"]: v for v in verdicts if v["claim"] == "utility preserved"}
+    assert {name: v["verdict"] for name, v in kept.items()} == {
+        "same": "pass", "weaker": "inconclusive", "broken": "fail"}  # fmt: skip
+    losses = [v["numbers"]["retain, probability"] for v in kept.values()]
+    assert min(loss["high"] - loss["low"] for loss in losses) > 0.3
+
+
 def test_a_judged_table_is_judged_again_at_other_margins_and_the_first_verdict_stays(tmp_path):
     audit = vestige.judge(table(model("leaky", "unlearned", 0.4, seed=12)), output_dir=tmp_path)
     assert outcome_of(audit, "leaky", "not expressed")["verdict"] == "fail"
@@ -82,7 +99,7 @@ def test_files_lists_and_frames_are_the_same_scores(tmp_path):
     pq.write_table(whole, tmp_path / "scores.parquet")
     given = (rows, *(tmp_path / f"scores.{end}" for end in ("csv", "jsonl", "parquet")), whole)
     first, *others = map(read_scores, given)
-    assert [row.score for row in first] == [row["score"] for row in rows]
+    assert [row["score"] for row in first] == [row["score"] for row in rows]
     assert all(one == first for one in others)
 
 

@@ -40,7 +40,7 @@ from vestige.metrics.intervals import RESAMPLES
 from vestige.metrics.planning import ADVISED_CONTROLS, LEAST_CONTROLS
 from vestige.metrics.verdicts import Thresholds
 
-VERSION = 19
+VERSION = 20
 """A part of the identity of a study's cells. Raised when the same answers would be judged otherwise."""
 RULES = "rules of judging"
 """The name of the rules in a sealed plan."""
