@@ -166,10 +166,10 @@ def utilities(logs: Path) -> list[list[str]]:
                 if None in known:
                     continue
                 rows = np.array([cell[training] for training in known if training])
-                for lost in (0.0, 0.5):
-                    found = outcomes.setdefault((len(known) - 1, f"{lost:.0%}"), Counter())
-                    found[utility(rows, (1 - lost) * cell[name], sample)] += 1
-    table = []
+                for share in (0.0, 0.5):
+                    found = outcomes.setdefault((len(known) - 1, f"{share:.0%}"), Counter())
+                    found[utility(rows, (1 - share) * cell[name], sample)] += 1
+    table: list[list[str]] = []
     for (controls, lost), found in sorted(outcomes.items()):
         counts = [str(found[outcome]) for outcome in ("holds", "inconclusive", "fails")]
         table.append([str(controls), lost, str(found.total()), *counts])

@@ -14,7 +14,7 @@ import pytest
 from vestige.artifacts.layout import RunFolder
 from vestige.artifacts.scores import Source
 from vestige.auditing.logs import judge_logs, model_scores, read_logs
-from vestige.auditing.table import QuestionScore, Unfit, score_table
+from vestige.auditing.table import Unfit, score_table
 from vestige.cli.app import app
 from vestige.core.errors import InputError
 from vestige.logs.folders import recognise
@@ -151,7 +151,7 @@ def test_a_log_goes_to_the_table_in_columns(tmp_path, logs, monkeypatch):
     def refuse(*_, **__):
         raise AssertionError("a row of a log became an object")
 
-    monkeypatch.setattr(QuestionScore, "__new__", refuse)
+    monkeypatch.setattr("vestige.auditing.table.columns_of", refuse)
     columns = read_logs(logs, forget="these").columns
     scores = model_scores(columns)
     assert all(one.scores is column.part.scores for one, column in zip(scores, columns, strict=True))

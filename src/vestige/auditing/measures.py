@@ -139,7 +139,7 @@ def _with_training(ground: Ground, key: str, items: Items, subject: ByItem, draw
     """The loss with the error of another training: a weaker recipe must not look like damage by unlearning.
 
     Two controls or more that answered these questions show this error. With fewer, public trainings give it. Another
-    recipe, such as that of the one control, can then explain a loss. It raises no doubt about a model that lost nothing.
+    recipe, such as that of the one control, can then explain a loss. It raises no doubt about a model without a loss.
     """
     names = [n for n in ground.plan.retrained if ground.scores.common([n], key, items) == items]
     known = ground.scores.rows([ground.plan.target, *names], key, items)
