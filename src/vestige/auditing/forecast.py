@@ -224,6 +224,7 @@ class AuditPower:
 
 def foresee_audit(request: AuditRequest) -> AuditPower:
     """Predict the power of an audit of these data. Of models only the number of controls counts (5 without any)."""
+    is_quick = QUICK_SAID in request.untested
     request, thresholds = plan_audit(request, contexts=False), request.settings.of_gap(_GAP_BITS)
     if thresholds.scope == "population":
         raise InputError("a plan is made for verdicts about these facts. Leave scope=population out")
@@ -265,7 +266,7 @@ def foresee_audit(request: AuditRequest) -> AuditPower:
     worst = max(steady.shares.values(), key=lambda noise: noise.fact / noise.ruler**2)
     effects = shown(worst, thresholds.delta), shown(steady.bits, thresholds.delta_bits)
     without = () if splits.get("holdout") else (NO_HOLDOUT,)
-    never = QUICK_OPEN if QUICK_SAID in request.untested else ("indistinguishable",) if without else ()
+    never = QUICK_OPEN if is_quick else ("indistinguishable",) if without else ()
 
     every = {*requirements, *never}
 
