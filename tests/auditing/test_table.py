@@ -62,17 +62,15 @@ def test_a_model_that_never_knew_holds_and_one_that_knows_and_one_that_lost_the_
 
 @pytest.mark.parametrize("controls", [0, 1])
 def test_with_few_controls_a_weaker_recipe_lost_nothing_and_half_of_the_rest_is_a_loss(controls, tmp_path):
-    levels = {"same": 0.9, "weaker": 0.7, "broken": 0.4}
-    subjects = [model(name, "unlearned", 0.0, seed=n, keeps=keeps) for n, (name, keeps) in enumerate(levels.items())]
-    rows = [row for row in table(*subjects) if row["role"] != "retrained" or row["model"] == f"never {controls}"]
-    (tmp_path / "scores.json").write_text(json.dumps(rows))
-    words = ["audit", "--logs", tmp_path / "scores.json", "--output-dir", tmp_path / "run", "--json"]
-    verdicts = json.loads(CliRunner().invoke(app, [*map(str, words)]).stdout)["verdicts"]
-    kept = {v["subject"]: v for v in verdicts if v["claim"] == "utility preserved"}
-    assert {name: v["verdict"] for name, v in kept.items()} == {
-        "same": "pass", "weaker": "inconclusive", "broken": "fail"}  # fmt: skip
-    losses = [v["numbers"]["retain, probability"] for v in kept.values()]
-    assert min(loss["high"] - loss["low"] for loss in losses) > 0.3
+    levels = {"pass": 0.9, "inconclusive": 0.7, "fail": 0.4}
+    rows = table(*(model(name, "unlearned", 0.0, seed=n, keeps=kept) for n, (name, kept) in enumerate(levels.items())))
+    few = [row for row in rows if row["role"] != "retrained" or row["model"] == f"never {controls}"]
+    (tmp_path / "scores.json").write_text(json.dumps(few))
+    words = map(str, ["audit", "--logs", tmp_path / "scores.json", "--output-dir", tmp_path / "run", "--json"])
+    verdicts = json.loads(CliRunner().invoke(app, [*words]).stdout)["verdicts"]
+    kept = [v for v in verdicts if v["claim"] == "utility preserved"]
+    assert {v["subject"]: v["verdict"] for v in kept} == {name: name for name in levels}
+    assert all(loss["high"] - loss["low"] > 0.3 for v in kept for loss in v["numbers"].values())
 
 
 def test_a_judged_table_is_judged_again_at_other_margins_and_the_first_verdict_stays(tmp_path):

@@ -31,13 +31,10 @@ def test_effective_questions_are_all_of_an_even_spread_and_one_of_a_single_outli
 
 
 def test_the_error_of_another_training_on_retained_questions_by_hand():
-    target = np.full(50, 0.9)
-    # One unlike pair among 50 makes sigma^2 = 0.5 / 50, and V = sigma^2 / 50.
-    assert kept_error(target[None], 0 * target, 0.05) == (pytest.approx(np.sqrt(0.05**2 + 2 * 0.01 / 50)), 5)
-    # Means 0.2 apart have the variance 0.02, known with one of 6 degrees of freedom.
-    variance = (5 * 0.01 / 50 + 0.02) / 6
-    error = np.sqrt(0.05**2 + 2 * variance)
-    assert kept_error(np.array([target, target - 0.2]), 0 * target, 0.05) == (pytest.approx(error), 6)
+    # One unlike pair among 50 makes sigma^2 = 0.5 / 50, and V = sigma^2 / 50. Means 0.2 apart have the variance 0.02.
+    known, alike = np.tile([[0.9], [0.7]], 50), (5 * 0.01 / 50 + 0.02) / 6
+    assert kept_error(known[:1], np.zeros(50), 0.05) == (pytest.approx(np.sqrt(0.05**2 + 2 * 0.01 / 50)), 5)
+    assert kept_error(known, np.zeros(50), 0.05) == (pytest.approx(np.sqrt(0.05**2 + 2 * alike)), 6)
 
 
 def test_a_distance_is_in_units_of_the_spread_between_questions():
