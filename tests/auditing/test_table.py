@@ -50,8 +50,8 @@ def test_a_model_that_never_knew_holds_and_one_that_knows_and_one_that_lost_the_
         model("broken", "unlearned", 0.0, seed=13, keeps=0.3),
     )
     audit = vestige.judge(table(*subjects), output_dir=tmp_path)
-    outcomes = {s: [outcome_of(audit, s, c)["verdict"] for c in ("not expressed", "utility preserved")]
-                for s in ("honest", "leaky", "broken")}  # fmt: skip
+    claims = "not expressed", "utility preserved"
+    outcomes = {s: [outcome_of(audit, s, c)["verdict"] for c in claims] for s in ("honest", "leaky", "broken")}
     assert outcomes == {"honest": ["pass"] * 2, "leaky": ["fail", "pass"], "broken": ["pass", "fail"]}
     leaks = outcome_of(audit, "leaky", "not expressed")["numbers"]["probability"]
     assert leaks["value"] == pytest.approx(0.4, abs=0.02)
