@@ -448,7 +448,6 @@ DETAILED = 40
 def made(subject: RunModel) -> list[tuple[str, str]]:
     """How a model was made: its settings, versions and digests."""
     done, provenance, spec = subject.done or {}, subject.provenance or {}, subject.spec
-    settings = {f"setting {name}": value for name, value in spec.settings.items()}
     return [
         ("folder", subject.path),
         ("name", spec.name),
@@ -459,7 +458,7 @@ def made(subject: RunModel) -> list[tuple[str, str]]:
         ("started from", spec.parent or "the model itself"),
         ("code version", str(spec.version)),
         ("answers", subject.answers.path.name if subject.answers else "none yet"),
-        *named_values(settings),
+        *named_values({f"setting {name}": value for name, value in spec.settings.items()}),
         *provenance_lines(provenance),
     ]
 

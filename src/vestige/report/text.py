@@ -34,8 +34,7 @@ def print_results(summary: "Summary") -> None:
         by_split.setdefault(split, []).append([split, r.format, r.estimate.metric, str(r.estimate)])
     of = "" if summary.forget in summary.splits else f", forget set {summary.forget}"
     heads = ["split", "format", "metric", "estimate"]
-    rows = [*chain.from_iterable(by_split.values())]
-    print_table(f"{summary.subject.name}{of}", heads, rows, no_wrap=heads[2:])
+    print_table(f"{summary.subject.name}{of}", heads, [*chain(*by_split.values())], no_wrap=heads[2:])
 
 
 def print_table(
