@@ -5,11 +5,11 @@ docs/findings/rejudged.md.
 """
 
 import argparse
-import csv
 import json
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
@@ -17,65 +17,50 @@ from typing import NamedTuple
 from vestige.experiments.tables import as_markdown
 
 ROLES = Path(__file__).parent / "roles"
-BANK = "bank:tofu/llama-3.2-1b/forget10"
+
+
+def of_bank(key: str) -> list[str]:
+    """The options that take target and controls from the bank."""
+    return ["--target", f"bank:tofu/{key}", "--controls", f"bank:tofu/{key}"]
 
 
 class Repository(NamedTuple):
-    """A repository, and the options that its logs need."""
+    """A repository, and the options that its logs need. `roles` names a file of this folder's `roles`."""
 
     name: str
     commit: str
     licence: str
     roles: str = ""
-    bank: str = ""
-    below: str = ""
-    """The folder below which `hannanseyfi` finds checkpoints."""
+    options: Sequence[str] = ()
 
 
+_RECALLED = ["--logs", "column:score=recalled", "--logs", "task:by_level=forget", "--logs", "task:utility=retain"]
+_LOSS = ["--logs", "column:score=loss", "--logs", "score:loss=0..20,lower"]
+_LOGP = ["--logs", "column:score=raw_logprobs", "--logs", "score:raw_logprobs=-20..0"]
 REPOSITORIES = (
-    Repository("danieltennant/unlearning-compression", "15fc965", "none", bank=BANK),
-    Repository("harishm17/llm-unlearning", "6cf6904", "MIT", roles="harishm17", bank=BANK),
-    Repository("SamPease/retrainingUnlearning", "ca851b8", "MIT", roles="sampease", bank=BANK),
-    Repository("HuandongChang/muse_bench", "5bef540", "none", roles="huandongchang"),
-    *(
-        Repository("HannanSeyfi/unlearning-thesis", "a25f907", "none", below=below)
-        for below in (
-            "Week 5/results/retain_regularized*",
-            "Week 6/results/constrained*",
-            "Week 7/results/adaptive*",
-            "Week 7/results/rollback*v2",
-        )
-    ),
+    Repository("danieltennant/unlearning-compression", "15fc965", "none", "", of_bank("llama-3.2-1b/forget10")),
+    Repository("harishm17/llm-unlearning", "6cf6904", "MIT", "harishm17", of_bank("llama-3.2-1b/forget10")),
+    Repository("SamPease/retrainingUnlearning", "ca851b8", "MIT", "sampease", of_bank("llama-3.2-1b/forget10")),
+    Repository("HuandongChang/muse_bench", "5bef540", "none", "huandongchang"),
+    Repository("Tanzeel0651/LLM_Unlearning", "ca04229", "MIT", "tanzeel0651", of_bank("llama-2-7b/forget01")),
+    Repository("RookieZxy/Unlearning-TPO", "d489007", "none", "rookiezxy", of_bank("llama-2-7b/forget05")),
+    Repository("alexnie01/unlearning-probes", "2c1920a", "MIT", "alexnie01", _LOGP),
+    Repository("erkenovaj/unlearning_fingertips", "0dd0810", "none", "erkenovaj", _LOSS),
+    Repository("Nithin2311/grpo-unlearning-h100-sprint", "516918b", "none", "nithin2311", _RECALLED),
+    Repository("HannanSeyfi/unlearning-thesis", "a25f907", "none", "hannanseyfi"),
 )
-
-
-def roles_of_thesis(clone: Path, below: str, into: Path) -> Path:
-    """Write the roles of one experiment of HannanSeyfi/unlearning-thesis: the model before, and each checkpoint."""
-    (experiment,) = clone.glob(below)
-    rows = []
-    for split in ("forget", "retain"):
-        before = (experiment / "results" / f"before_{split}_results.csv").relative_to(clone)
-        rows.append([before, "target", "before", experiment.name])
-        for path in sorted(experiment.glob(f"resume_state/selection_results/*/*_{split}_selection.csv")):
-            name = f"{path.parent.name}, {path.name.removesuffix(f'_{split}_selection.csv')}"
-            rows.append([path.relative_to(clone), "unlearned", name, experiment.name])
-    with into.open("w", encoding="utf-8", newline="") as file:
-        csv.writer(file).writerows([["pattern", "role", "name", "forget set"], *rows, ["*", "skip"]])
-    return into
 
 
 def judged(repository: Repository, clones: Path, folder: Path) -> dict[str, object]:
     """Run the command, and count its verdicts."""
     clone = clones / repository.name.replace("/", "+")
-    words = ["--logs", str(clone), "--output-dir", str(folder / "run")]
-    if repository.below:
-        words += ["--logs", f"roles={roles_of_thesis(clone, repository.below, folder / 'roles.csv')}"]
-    if repository.roles:
-        words += ["--logs", f"roles={ROLES / repository.roles}.csv"]
-    if repository.bank:
-        words += ["--target", repository.bank, "--controls", repository.bank]
-    words = [sys.executable, "-m", "vestige", "audit", *words]
-    done = subprocess.run(words, check=False, capture_output=True, text=True)
+    roles = ROLES / f"{repository.roles}.csv"
+    words = ["--logs", str(clone), *repository.options, "--output-dir", str(folder / "run")]
+    if roles.is_file():
+        words += ["--logs", f"roles={roles}"]
+    done = subprocess.run(
+        [sys.executable, "-m", "vestige", "audit", *words], check=False, capture_output=True, text=True
+    )
     # 0, 3 and 4 are the verdicts' codes.
     if done.returncode not in (0, 3, 4):
         raise SystemExit(f"{repository.name}: {done.stderr}")
@@ -87,9 +72,8 @@ def judged(repository: Repository, clones: Path, folder: Path) -> dict[str, obje
         of_claims[claim] = ", ".join(found)
     return {
         "repository": f"{repository.name} at {repository.commit}",
-        "part": f"`{repository.below}`" if repository.below else "",
         "licence": repository.licence,
-        "checkpoints": len({row["subject"] for row in rows}),
+        "checkpoints": len({(row["forget"], row["subject"]) for row in rows}),
         **of_claims,
     }
 

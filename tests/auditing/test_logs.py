@@ -10,12 +10,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 from vestige.artifacts.layout import RunFolder
 from vestige.artifacts.scores import Source
 from vestige.auditing.logs import judge_logs, model_scores, read_logs
-from vestige.auditing.table import Unfit, score_table
+from vestige.auditing.table import QuestionScore, Unfit, score_table
 from vestige.cli.app import app
 from vestige.core.errors import InputError
 from vestige.logs.folders import recognise
@@ -71,6 +70,8 @@ def outcomes(outcome, claim="not expressed"):
 
 
 def cli(*words):
+    from typer.testing import CliRunner
+
     return CliRunner().invoke(app, [str(word) for word in words])
 
 
@@ -128,18 +129,11 @@ def test_scores_without_text_are_matched_by_the_texts_of_their_own_log_in_whatev
     # One that has no text at all may be in either order.
     bare = put("bare", {"forget_Q_A_Prob": tofu_eval(0.0, 3, texts=False)["forget_Q_A_Prob"]})
     assert leak(*rest[:-1], rest[-1]._replace(path=bare), mixed) == leak(*rest[:-1], mixed)
-    untested = " ".join(judged(tmp_path, [*rest[:-1], rest[-1]._replace(path=bare), mixed]).untested)
-    assert "1 of 5 logs: probability: its 40 questions in the split forget have no text to be matched by" in untested
-    assert "and the logs that have texts differ in their order" in untested
-
-
-def test_the_questions_of_one_model_may_lie_in_several_logs(tmp_path, logs, put):
-    whole = {metric: table for metric, table in tofu_eval(1.0, 0).items() if metric.startswith("forget")}
-    first, second = ({m: {"value_by_index": dict(list(t["value_by_index"].items())[half])} for m, t in whole.items()}
-                     for half in (slice(N // 2), slice(N // 2, N)))  # fmt: skip
-    halves = [GivenLog("target", "full", put(name, stored)) for name, stored in (("t", first), ("t2", second))]
-    outcome = judged(tmp_path, [*halves, *logs[1:]])
-    assert (outcome.n_judged, outcomes(outcome)) == (N, {"hides": "fails"})
+    assert any(
+        "1 of 5 logs: probability: its 40 questions in the split forget have no text to be matched by, and the logs "
+        "that have texts differ in their order" in said
+        for said in judged(tmp_path, [*rest[:-1], rest[-1]._replace(path=bare), mixed]).untested
+    )  # fmt: skip
 
 
 def test_a_log_goes_to_the_table_in_columns(tmp_path, logs, monkeypatch):
@@ -148,7 +142,7 @@ def test_a_log_goes_to_the_table_in_columns(tmp_path, logs, monkeypatch):
     def refuse(*_, **__):
         raise AssertionError("a row of a log became an object")
 
-    monkeypatch.setattr("vestige.auditing.table.columns_of", refuse)
+    monkeypatch.setattr(QuestionScore, "__new__", refuse)
     columns = read_logs(logs, forget="these").columns
     scores = model_scores(columns)
     assert all(one.scores is column.part.scores for one, column in zip(scores, columns, strict=True))
@@ -403,17 +397,6 @@ def test_the_example_says_what_was_planted_and_loads_no_torch(tmp_path):
     page = (tmp_path / "run" / "report.html").read_text()
     assert "9 logs in example" in page
     assert logs[0]["path"] not in page
-
-
-def test_the_example_is_what_its_script_writes(tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(Path(__file__).parents[2] / "tools")
-    import example_logs
-
-    monkeypatch.setattr(example_logs, "HOME", tmp_path)
-    shipped = Path(__file__).parents[2] / "src" / "vestige" / "logs" / "example"
-    example_logs.main()
-    written = {p.relative_to(tmp_path): p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
-    assert written == {p.relative_to(shipped): p.read_bytes() for p in shipped.rglob("*") if p.is_file()}
 
 
 def test_of_a_larger_forget_set_of_tofu_the_last_questions_are_those_of_a_smaller_one(tmp_path, put):

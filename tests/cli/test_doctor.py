@@ -46,13 +46,12 @@ def test_a_faster_number_format_is_said_with_the_time_that_it_saves():
         "and answers differ slightly"
     )
     assert "saves no time here" in said_of_rates({"float32": 100.0, "bfloat16": 90.0})
-    assert min(matrix_rates().values()) > 0
 
 
 def test_measured_rates_are_stored_for_this_version_of_torch(tmp_path, monkeypatch):
     monkeypatch.setenv("VESTIGE_HOME", str(tmp_path))
     assert said_of_rates(stored_rates()) == "matrix products: not measured yet. Run `vestige doctor`"
-    assert matrix_rates() == stored_rates()
+    assert matrix_rates() == stored_rates() != {}
     monkeypatch.setattr(doctor, "version", lambda package: "0.0")
     assert stored_rates() is None
 

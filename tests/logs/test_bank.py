@@ -100,12 +100,8 @@ def test_what_a_laboratory_does_is_in_the_error():
     assert arms[1] > arms[0]
 
 
-def test_the_bank_is_listed_with_its_sources_and_licence():
+def test_bank_and_readers_are_listed_with_sources_and_licence():
+    assert all(name in vestige("list", "logs").stdout for name in READERS)
     said = vestige("list", "controls").stdout
     assert KEY in said
     assert "nxZhai/BalDRO@12a0b0c (MIT)" in " ".join(said.split())
-
-
-def test_the_readers_of_logs_are_listed():
-    listed = vestige("list", "logs").stdout
-    assert all(name in listed for name in READERS)

@@ -227,7 +227,7 @@ def test_a_model_is_known_by_all_of_its_files(write):
     assert ("c", "forget") in found
     assert ("d", "forget") not in found
     assert ("d", "retain") in found
-    assert any("a file of d" in said.lower() and "not counted twice" in said for said in together.left_out)
+    assert any("a file of d" in said.lower() and "not counted twice" in said for said in together.notes)
 
 
 def test_errored_samples_are_missing_with_their_reason(write):
@@ -329,7 +329,7 @@ def test_tables_of_r_and_spreadsheets_are_read(tmp_path, text, scores):
     file = tmp_path / "scores.csv"
     file.write_text(text)
     rows = read_scores(file)
-    assert [tuple(row[name] for name in ("model", "role", "item", "score")) for row in rows] == [
+    assert [(row.model, row.role, row.item, row.score) for row in rows] == [
         ("a", "target", str(n), score) for n, score in enumerate(scores, 1)
     ]
 
@@ -462,7 +462,6 @@ FULL = f"{AT}open-unlearning/{BASE}_full\n"
     ("model", "found"),
     [
         (f"{AT}saves/unlearn/{BASE}_forget10_RMU/\n", ("unlearned", "RMU")),
-        (f"{AT}unlearn_{BASE}_forget10_SimNPO_lr1e-05_epoch10\n", ("unlearned", "SimNPO_lr1e-05_epoch10")),
         (f"{AT}/me/unlearn/{BASE}_forget10_RMU/checkpoint-12\n", ("unlearned", "RMU, checkpoint 12")),
         # An adapter on the full model is not the full model, nor are its weights in four bits.
         (f"{FULL}  peft_path: saves/unlearn/{BASE}_forget10_lora\n", ("unlearned", "lora")),
@@ -525,19 +524,18 @@ def test_a_roles_file_wins_and_a_pattern_that_fits_nothing_is_refused(write):
 
 def test_a_folder_without_a_control_shows_what_was_lost_and_nothing_that_remains(tmp_path):
     folder = tmp_path / "weeks"
-    for model, kept in (("before", 38), ("after", 8), ("weaker", 33)):
+    for model, kept in (("before", 38), ("after", 8)):
         for split in ("forget", "retain"):
             rows = ["example_id,eval_split,contains_value"]
             for n in range(N):
                 rows.append(f"{split} {n},{split}_heldout,{n < kept}")
             (folder / model).mkdir(parents=True, exist_ok=True)
             (folder / model / f"{split}.csv").write_text("\n".join(rows))
-    (folder / "roles.csv").write_text("pattern,role,name\nbefore,target,\nafter,unlearned,\nweaker,unlearned,\n")
+    (folder / "roles.csv").write_text("pattern,role,name\nbefore,target,before\nafter,unlearned,after\n")
     (group,) = recognise([folder]).groups
     outcome = judge_logs(RunFolder(tmp_path / "run"), group.logs, forget=group.name)
-    said = {line.claim: (line.outcome, line.reason) for line in outcome.verdicts if line.subject == "after"}
+    said = {line.claim: (line.outcome, line.reason) for line in outcome.verdicts}
     assert said["utility preserved"][0] == "fails"
-    assert [v.outcome for v in outcome.verdicts if v.subject == "weaker"][-1] == "inconclusive"
     assert said["not expressed"][0] == "inconclusive"
     assert said["not expressed"][1].startswith("Not tested: no retrained control was given")
 
@@ -615,10 +613,22 @@ def test_a_folder_without_a_target_names_the_bank_and_is_judged_with_a_target_fr
     assert group.name == "tofu Llama-3.2-1B-Instruct forget10"
 
 
+def test_tasks_within_a_task_and_lists_of_numbers_are_read(write):
+    rows = [{"question": "Who?", "answer": answer, "recalled": True} for answer in "aabc"]
+    parts = {"levels": {"L1": {"per_sample": rows}}, "kept": {"Ann": {"per_sample": rows[2:]}}}
+    log = [GivenLog("target", "full", write("x.json", {"loss": {"per_prompt_forget": [2.0, 0.0]}, **parts}))]
+    stated = Stated({"levels": "forget", "kept": "retain"}, How(columns={"score": "recalled"}))
+    together = read_logs(log, forget="it", stated=stated)
+    # A row that stands there twice counts once, and another answer is another question.
+    assert {one.part.split: len(one.part.scores) for one in together.columns} == {"forget": 3, "retain": 2}
+    losses = Stated(how=How({"loss": Scale(0, 4, -1)}, {"score": "loss"}))
+    (column,) = read_logs(log, forget="it", stated=losses).columns
+    assert (column.part.split, column.part.scores.tolist()) == ("forget", [0.5, 1.0])
+
+
 def test_two_models_under_one_name_are_refused(write):
     logs = [GivenLog("target", "full", write("t.json", by_probability([0.9] * N)))]
-    for name, level in (("a", 0.5), ("b", 0.2)):
-        logs.append(GivenLog("unlearned", "u", write(f"{name}.json", by_probability([level] * N))))
+    logs += [GivenLog("unlearned", "u", write(f"{x}.json", by_probability([x] * N))) for x in (0.5, 0.2)]
     with pytest.raises(InputError, match=r"score the same questions differently \(probability, by 0.30"):
         read_logs(logs, forget="it")
     assert "u (" in read_logs(logs, forget="it", forgiving=True).left_out[0]
@@ -633,21 +643,14 @@ def test_the_user_names_the_column_of_scores(write):
 
 
 @pytest.mark.parametrize(
-    ("scores", "words", "said"),
+    ("score", "words", "said"),
     [
-        ([0.5, 0.75], ["score:rougl=0..100"], "no log has a score 'rougl'. Did you mean 'rougeL'"),
-        ([0.5, 0.75], ["column:id=nothing"], "the rows have no column 'nothing' "),
-        ([50.5, 75.0], [], "for per cent state the range"),
+        (0.5, ["score:rougl=0..100"], "no log has a score 'rougl'. Did you mean 'rougeL'"),
+        (0.5, ["column:id=nothing"], "the rows have no column 'nothing' "),
+        (50.5, [], "for per cent state the range"),
     ],
 )
-def test_a_statement_that_fits_no_log_is_refused(write, scores, words, said):
-    file = write("x.jsonl", [{"id": n, "rouge_l": score} for n, score in enumerate(scores)], lines=True)
-    taken = take([f"target={file}", *words], None)
+def test_a_statement_that_fits_no_log_is_refused(write, score, words, said):
+    taken = take([f"target={write('x.jsonl', [{'id': 1, 'rouge_l': score}], lines=True)}", *words], None)
     with pytest.raises(InputError, match=said):
         read_logs(taken.groups[0].logs, forget="it", stated=taken.stated)
-
-
-def test_a_sample_without_a_score_is_right_or_wrong(write):
-    rows = [{"schema_version": "0.2", "evaluation_id": "e", "evaluation_name": "t", "sample_id": n, "input": {"raw": n},
-             "evaluation": {"is_correct": n > 0}} for n in range(3)]  # fmt: skip
-    assert read_log(write("x.jsonl", rows, lines=True)).parts[0].scores.tolist() == [0.0, 1.0, 1.0]

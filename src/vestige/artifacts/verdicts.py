@@ -151,7 +151,8 @@ def logs_said(outcome: AuditOutcome) -> tuple[str, str]:
 def tested_said(outcome: AuditOutcome) -> str:
     """As in `100 facts`, or `30 of 100 facts` where a model has no more scores, or no more can be judged."""
     lines = [v for v in outcome.verdicts if v.claim == "not expressed" and v.n_asked]
-    least = min((v.n_tested for v in lines), default=outcome.n_judged)
+    # A collapsed model, of which nothing is tested, says nothing of the others.
+    least = min((v.n_tested for v in lines if v.n_tested), default=0 if lines else outcome.n_judged)
     facts = "fact" if outcome.n_judged == 1 else "facts"
     return f"{least:,} of {outcome.n_judged:,} {facts}" if least < outcome.n_judged else f"{least:,} {facts}"
 

@@ -11,8 +11,7 @@ import os
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cache
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,15 +30,14 @@ from vestige.core.ids import content_id, file_digest
 from vestige.core.text import Items, closest, one_line
 from vestige.logs import log_files, read_log, reader_of, why_unread
 from vestige.logs.bank import digest_of, text_digest
-from vestige.logs.log import GivenLog, How, Log, LogPart
+from vestige.logs.log import TASKS, GivenLog, How, Log, LogPart
 
 
-@dataclass(frozen=True)
-class Stated:
+class Stated(NamedTuple):
     """The user's statements about logs: split by task, scale by score, and column by kind."""
 
-    splits: Mapping[str, str] = field(default_factory=dict)
-    how: How = field(default_factory=How)
+    splits: Mapping[str, str] = {}
+    how: How = How()
 
 
 @dataclass(frozen=True)
@@ -51,11 +49,23 @@ class _ParsedLog:
     digest: str
     items: tuple[Items, ...] = ()
 
+    @property
+    def who(self) -> str:
+        return f"{one_line(self.entry.name, width=60)} ({one_line(str(self.entry.path), width=200)})"
+
+    @property
+    def model(self) -> tuple[str, str]:
+        return self.entry.name, self.entry.attack
+
+    @property
+    def is_target(self) -> bool:
+        return self.entry.role == "target" and not self.entry.attack
+
     def with_parts(self, parts: Iterable[LogPart]) -> "_ParsedLog":
         return replace(self, log=self.log._replace(parts=tuple(parts)))
 
     def unfit(self, why: str) -> Unfit:
-        return Unfit(self.entry.name, f"{self.entry.who}{why}")
+        return Unfit(self.entry.name, f"{self.who}{why}")
 
 
 def files_of(path: Path, score: str = "") -> tuple[Path, ...]:
@@ -145,12 +155,13 @@ def read_logs(
     """
     targets = {log.name for log in logs if log.role == "target"}
     left_out: list[str] = []
-    reading = _Reading(stated or Stated(), forget, targets, left_out if forgiving else None)
+    reading = _Reading(stated or Stated(), forget, targets, left_out if forgiving else None, [])
     read = reading.read(logs)
     while True:
         columns, notes, unfit = _scored(read)
         if not unfit:
-            return TogetherRead(tuple(columns), tuple(dict.fromkeys(notes)), tuple(left_out), tuple(read))
+            notes = list(dict.fromkeys((*reading.notes, *notes)))
+            return TogetherRead(tuple(columns), tuple(notes), tuple(left_out), tuple(read))
         refused = next((one for one in unfit if not forgiving or one.name in targets), None)
         if refused is not None:
             raise refused
@@ -224,6 +235,7 @@ class _Reading:
     forget: str
     targets: set[str]
     left_out: list[str] | None
+    notes: list[str]
 
     def read(self, logs: Sequence[GivenLog]) -> list[_ParsedLog]:
         """The logs that can be compared with the target's."""
@@ -238,7 +250,7 @@ class _Reading:
                 self._leave_out(error, out)
         _refuse_unused(self.stated.how, read)
         read = _by_task([parsed for parsed in read if parsed.entry.name not in out], self.stated.splits)
-        target = [parsed for parsed in read if parsed.entry.is_target]
+        target = [parsed for parsed in read if parsed.is_target]
         if not target:
             raise InputError("no log is the target's, the model before unlearning. Give one as target=FILE")
         for parsed in read:
@@ -264,42 +276,29 @@ class _Reading:
         files: dict[tuple[str, str], list[str]] = defaultdict(list)
         who: dict[tuple[str, str], _ParsedLog] = {}
         for parsed in read:
-            files[parsed.entry.model].append(parsed.digest)
-            who.setdefault(parsed.entry.model, parsed)
+            files[parsed.model].append(parsed.digest)
+            who.setdefault(parsed.model, parsed)
         whole: dict[tuple[str, ...], tuple[str, str]] = {}
         for model, digests in files.items():
             original = whole.setdefault(tuple(sorted(digests)), model)
             if original != model:
                 same = "is byte for byte the log" if len(digests) == 1 else "is byte for byte the logs"
-                try:
-                    raise who[model].unfit(f" {same} of {who[original].entry.who}, so both are one model.")
-                except Unfit as error:
-                    self._leave_out(error, out)
+                self._leave_out(who[model].unfit(f" {same} of {who[original].who}, so both are one model."), out)
         kept = []
         first_of: dict[str, _ParsedLog] = {}
         for parsed in read:
             if parsed.entry.name in out:
                 continue
             first = first_of.setdefault(parsed.digest, parsed)
-            if first.entry.model == parsed.entry.model or _degenerate(parsed.log):
+            if first.model == parsed.model or _degenerate(parsed.log):
                 kept.append(parsed)
                 continue
-            files_of_both = f"a file of {parsed.entry.who} is byte for byte a file of {first.entry.who}"
-            note = f"{files_of_both}, so it is not counted twice"
-            remaining = [one for one in read if one.entry.model == parsed.entry.model and one.digest != parsed.digest]
-            if remaining:
-                at = next((n for n, one in enumerate(kept) if one.entry.model == parsed.entry.model), None)
-                noted = remaining[0] if at is None else kept[at]
-                self._note(kept, at, noted, note)
+            note = f"a file of {parsed.who} is byte for byte a file of {first.who}, so it is not counted twice"
+            if set(files[parsed.model]) - {parsed.digest}:
+                self.notes.append(f"{note[0].upper()}{note[1:]}.")
             else:
                 self._leave_out(parsed.unfit(f": {note}."), out)
         return [parsed for parsed in kept if parsed.entry.name not in out]
-
-    def _note(self, kept: list[_ParsedLog], at: int | None, noted: _ParsedLog, note: str) -> None:
-        if self.left_out is not None:
-            self.left_out.append(f"{note[0].upper()}{note[1:]}.")
-        elif at is not None:
-            kept[at] = replace(noted, log=noted.log._replace(unread=(*noted.log.unread, note)))
 
     def _with_items(self, read: Sequence[_ParsedLog], out: set[str]) -> list[_ParsedLog]:
         """The logs with the questions of each part, the parts with texts first, since others take theirs."""
@@ -386,7 +385,7 @@ def _forget_sizes(parsed: _ParsedLog) -> tuple[int, ...]:
 
 
 def _unmatched(parsed: _ParsedLog, n: int, read: Sequence[_ParsedLog]) -> Unfit:
-    of_target = [size for one in read if one.entry.is_target for size in _forget_sizes(one)]
+    of_target = [size for one in read if one.is_target for size in _forget_sizes(one)]
     return parsed.unfit(
         f" holds {n} forget questions without their text, and the target's log {of_target[0] if of_target else 0}, so "
         "that they cannot be matched. For the nested forget sets of TOFU name the set, as in --forget forget05."
@@ -405,30 +404,26 @@ def _degenerate(log: Log) -> bool:
 def _read(entry: GivenLog, how: How) -> _ParsedLog:
     try:
         # Replies are shown of models that are judged, and those of all others would fill the memory.
-        path, stated = entry.path.resolve(), _hashable(how, entry.key)
-        log, digest = _parsed(path, stated, replies=True) if entry.role == "unlearned" else _parsed_once(path, stated)
+        path, how = entry.path.resolve(), how._replace(key=entry.key)
+        log, digest = _parsed(path, how, replies=True) if entry.role == "unlearned" else _parsed_once(path, how)
     except InputError as error:
         raise Unfit(entry.name, f"{str(error).rstrip('.')}.") from error
     return _ParsedLog(entry, log, digest)
 
 
-_Hashable = tuple[tuple[tuple[str, Any], ...], tuple[tuple[str, str], ...], str]
+_ONCE: dict[tuple[Path, str], tuple[Log, str]] = {}
 
 
-def _hashable(how: How, key: str) -> _Hashable:
-    return tuple(sorted(how.scales.items())), tuple(sorted(how.columns.items())), key
-
-
-@cache
-def _parsed_once(path: Path, how: _Hashable) -> tuple[Log, str]:
+def _parsed_once(path: Path, how: How) -> tuple[Log, str]:
     # A target and its controls are read for every forget set.
-    return _parsed(path, how, replies=False)
+    key = path, repr(how)
+    if key not in _ONCE:
+        _ONCE[key] = _parsed(path, how, replies=False)
+    return _ONCE[key]
 
 
-def _parsed(path: Path, how: _Hashable, *, replies: bool) -> tuple[Log, str]:
-    scales, columns, key = how
-    how_read = How(dict(scales), dict(columns), key)
-    log = read_log(path, how_read)
+def _parsed(path: Path, how: How, *, replies: bool) -> tuple[Log, str]:
+    log = read_log(path, how)
     parts = []
     for part in log.parts:
         # Replies to what is kept are not shown.
@@ -436,11 +431,11 @@ def _parsed(path: Path, how: _Hashable, *, replies: bool) -> tuple[Log, str]:
         parts.append(part if shown else part._replace(replies=()))
     log = log._replace(parts=tuple(parts))
     # Only files of many models have keys.
-    reader = reader_of(path, how_read.columns.get("score", "")) if key else ""
+    reader = reader_of(path, how.columns.get("score", "")) if how.key else ""
     if reader == "bank":
-        return log, digest_of(path, key)
+        return log, digest_of(path, how.key)
     digest = file_digest(path)
-    return log, content_id([digest, key], length=64) if reader == "rows" else digest
+    return log, content_id([digest, how.key], length=64) if reader == "rows" else digest
 
 
 _FORGET = re.compile(r"(?:.* )?forget(\d\d)")
@@ -475,9 +470,16 @@ def _refuse_unused(how: How, read: Sequence[_ParsedLog]) -> None:
 
 def _by_task(read: Sequence[_ParsedLog], splits: Mapping[str, str]) -> list[_ParsedLog]:
     """Return the logs with each task in its split, and with the task in the formats' names if needed."""
+
+    def named(part: LogPart) -> LogPart:
+        # Of a task within a task the user may name either.
+        names = part.task.split(TASKS)
+        return part._replace(task=next((name for name in names if name in splits), names[-1]))
+
+    read = [parsed.with_parts(map(named, parsed.log.parts)) for parsed in read]
     by_model: dict[tuple[str, str], set[str]] = defaultdict(set)
     for parsed in read:
-        by_model[parsed.entry.model] |= {part.task for part in parsed.log.parts}
+        by_model[parsed.model] |= {part.task for part in parsed.log.parts}
     tasks = {task for of_model in by_model.values() for task in of_model if task}
     # A task that is called as a split is of it.
     stated = {task: task for task in tasks if task in SPLITS} | dict(splits)
@@ -586,7 +588,7 @@ def _merged(read: Sequence[_ParsedLog], notes: list[str], unfit: list[Unfit]) ->
             if parsed.entry.role == "unlearned":
                 asked[key] |= set(items)
                 frames[key][parsed.log.prompt] += 1
-            parts[parsed.entry.model, key].append((parsed, part, items))
+            parts[parsed.model, key].append((parsed, part, items))
     columns = []
     for (_, key), several in parts.items():
         usual = max(frames[key], key=frames[key].__getitem__, default="")
@@ -598,7 +600,7 @@ def _merged(read: Sequence[_ParsedLog], notes: list[str], unfit: list[Unfit]) ->
     return columns
 
 
-_SAME_MODEL, _SAME_MODEL_HITS = 0.02, 0.2
+_SAME_MODEL = {"overlap": 0.02, "probability": 0.02, "hit": 0.2}
 """The largest mean difference, and share of other hits, of two evaluations of one model in the same prompt.
 
 Of OpenUnlearning's retain90, published twice, truth differs by 0.003. Four separate trainings differ by 0.05 to 0.1.
@@ -638,24 +640,25 @@ def _joined(several: Sequence[_Piece], notes: list[str], unfit: list[Unfit]) -> 
         )
         # Another definition of a truth ratio, a score without bounds, or another prompt is no contradiction.
         kind = part.measurement.score_type
-        comparable = kind not in ("order", "bits") and part.otherwise is piece.otherwise
-        mean = float(np.nan_to_num(apart).mean())
-        most = _SAME_MODEL_HITS if kind == "hit" else _SAME_MODEL
-        if comparable and other.log.prompt == parsed.log.prompt and mean > most:
+        if part.measurement.question_type == "letter options":
+            # Another order of the options moves them.
+            kind = "hit"
+        most = _SAME_MODEL.get(kind, math.inf)
+        mean = np.nan_to_num(apart).mean()
+        if mean > most and part.otherwise is piece.otherwise and other.log.prompt == parsed.log.prompt:
             said = (
                 f" and {path} score the same questions differently ({part.name}, by {mean:.2f} on average), so they "
                 "are of different models or of a changed one. Give each its own name, or leave one out (role skip in "
                 "roles.csv)."
             )
             unfit.append(parsed.unfit(said))
-    joined: dict[str, Any] = {"scores": np.array(scores), "reasons": reasons}
+    joined: dict[str, Any] = {"scores": np.array(scores), "reasons": reasons, "otherwise": None}
     for column in ("ids", "prompts", "questions", "answers", "replies"):
         texts = [getattr(piece, column) for piece in pieces]
         joined[column] = tuple(chain.from_iterable(texts)) if all(texts) else ()
-    if all(piece.otherwise is not None for piece in pieces):
-        joined["otherwise"] = np.concatenate([piece.otherwise for piece in pieces])
-    else:
-        joined["otherwise"] = None
+    otherwise = [piece.otherwise for piece in pieces if piece.otherwise is not None]
+    if len(otherwise) == len(pieces):
+        joined["otherwise"] = np.concatenate(otherwise)
     return LogColumn(parsed.entry, part._replace(**joined).only(list(chosen.values())), tuple(chosen))
 
 
@@ -696,11 +699,11 @@ def _with_truth_decided(columns: Sequence[LogColumn], notes: list[str], unfit: l
     undecided = [column for column in columns if column.part.otherwise is not None]
     if not undecided:
         return list(columns)
-    decided: dict[tuple[_Key, _Key], LogColumn] = {}
+    decided: dict[tuple[str, str, str], LogColumn] = {}
     unclear: set[_Key] = set()
-    for key in dict.fromkeys(column.key for column in undecided):
-        same = [column for column in columns if column.key == key]
-        known = [column.scores for column in same if column.part.otherwise is None]
+    for key in dict.fromkeys((column.part.split, column.part.name) for column in undecided):
+        same = [column for column in columns if (column.part.split, column.part.name) == key]
+        known = [_by_item(column) for column in same if column.part.otherwise is None]
         if not known:
             reading = _by_order(same)
             if reading is None and key[0] == "forget":
@@ -714,14 +717,13 @@ def _with_truth_decided(columns: Sequence[LogColumn], notes: list[str], unfit: l
                 unclear.add(key)
                 continue
             anchor = next(column for column in same if column.entry.role == "target")
-            other = anchor.part.otherwise
-            known = [anchor.by_item(other) if reading and other is not None else anchor.scores]
+            known = [_by_item(anchor, otherwise=reading)]
         mean = {item: float(np.mean([one[item] for one in known if item in one])) for one in known for item in one}
         for column in same:
             if column.part.otherwise is None:
                 continue
             # A ratio of 0, or one cut off at 1, is the same for many questions and has no pattern.
-            inside = {item: score for item, score in column.scores.items() if 0 < score < 1 and score != 0.5}
+            inside = {item: score for item, score in _by_item(column).items() if 0 < score < 1 and score != 0.5}
             agreement = _correlation(inside, mean)
             if agreement is None or abs(agreement) < _ALIKE:
                 unfit.append(_undecided(column, "and its pattern over questions agrees with no other log"))
@@ -729,7 +731,7 @@ def _with_truth_decided(columns: Sequence[LogColumn], notes: list[str], unfit: l
             otherwise = agreement < 0
             scores = column.part.otherwise if otherwise else column.part.scores
             part = column.part._replace(scores=scores, otherwise=None)
-            decided[column.entry.model, key] = column._replace(part=part)
+            decided[column.entry.name, column.entry.attack, " ".join(key)] = column._replace(part=part)
             read_as = "right / (right + wrong)" if otherwise else "R = wrong / right"
             notes.append(
                 f"{one_line(column.entry.name, width=60)}: the log does not tell the definition of its truth ratio "
@@ -738,9 +740,10 @@ def _with_truth_decided(columns: Sequence[LogColumn], notes: list[str], unfit: l
             )
     result = []
     for column in columns:
-        if column.key in unclear:
+        if (column.part.split, column.part.name) in unclear:
             continue
-        result.append(decided.get((column.entry.model, column.key), column))
+        key3 = column.entry.name, column.entry.attack, f"{column.part.split} {column.part.name}"
+        result.append(decided.get(key3, column) if column.part.otherwise is not None else column)
     return result
 
 
@@ -751,6 +754,11 @@ def _undecided(column: LogColumn, why: str) -> Unfit:
         f"its truth ratio has ({column.part.split}), {why}. Keep .hydra/config.yaml beside the log, or evaluate "
         "it again.",
     )
+
+
+def _by_item(column: LogColumn, *, otherwise: bool = False) -> dict[str, float]:
+    scores = column.part.otherwise if otherwise and column.part.otherwise is not None else column.part.scores
+    return {item: score for item, score in zip(column.items, scores.tolist(), strict=True) if not np.isnan(score)}
 
 
 def _correlation(first: Mapping[str, float], second: Mapping[str, float]) -> float | None:
@@ -768,10 +776,14 @@ _CLEAR = 4.0
 """Standard errors by which a mean difference is beyond chance here, since all that follows rests on it."""
 
 
-def _above(columns: Sequence[LogColumn]) -> tuple[float, float] | None:
+def _above(columns: Sequence[LogColumn], *, otherwise: bool = False) -> tuple[float, float] | None:
     """The mean of target less controls over questions, and in standard errors. It is None if one is missing."""
-    target = [one.scores for one in columns if one.entry.is_target]
-    controls = [one.scores for one in columns if one.entry.is_control]
+    target = [
+        _by_item(one, otherwise=otherwise) for one in columns if one.entry.role == "target" and not one.entry.attack
+    ]
+    controls = [
+        _by_item(one, otherwise=otherwise) for one in columns if one.entry.role == "retrained" and not one.entry.attack
+    ]
     if not target or not controls:
         return None
     differences = []
@@ -799,7 +811,9 @@ def _compared(columns: Sequence[LogColumn], notes: list[str], unfit: list[Unfit]
     Raises:
         InputError: The target has no score of the forget set, or a log is of another forget set.
     """
-    of_target = {one.key for one in columns if one.entry.is_target}
+    of_target = {
+        (one.part.split, one.part.name) for one in columns if one.entry.role == "target" and not one.entry.attack
+    }
     if not any(split == "forget" for split, _ in of_target):
         raise InputError(
             "the target's log holds no questions of the forget set that can be matched. Give one that does"
@@ -807,17 +821,16 @@ def _compared(columns: Sequence[LogColumn], notes: list[str], unfit: list[Unfit]
     core: dict[_Key, set[str]] = defaultdict(set)
     target_items: dict[_Key, set[str]] = defaultdict(set)
     for column in columns:
-        key = column.key
+        key = column.part.split, column.part.name
         if column.entry.role != "retrained":
             core[key] |= set(column.items)
-        if column.entry.is_target:
+        if column.entry.role == "target" and not column.entry.attack:
             target_items[key] |= set(column.items)
     kept = []
     lacking: dict[_Key, list[str]] = defaultdict(list)
-    further: dict[_Key, int] = defaultdict(int)
     problems: dict[tuple[str, str], list[str]] = defaultdict(list)
     for column in columns:
-        key = column.key
+        key = column.part.split, column.part.name
         if key not in of_target and column.entry.base:
             continue
         if key not in of_target:
@@ -827,18 +840,17 @@ def _compared(columns: Sequence[LogColumn], notes: list[str], unfit: list[Unfit]
         own = set(column.items)
         if not own & target_items[key]:
             if key[0] == "forget" and column.part.measurement.score_type != "order":
-                problems[column.entry.model].append(_of_another_set(column, target_items[key]))
+                problems[column.entry.name, column.entry.attack].append(_of_another_set(column, target_items[key]))
             continue
         places = [n for n, item in enumerate(column.items) if item in items]
         if len(places) < len(column.items):
-            further[key] = max(further[key], len(column.items) - len(places))
             column = column._replace(part=column.part.only(places), items=tuple(column.items[n] for n in places))
         lacks = len(target_items[key] - own)
         if column.entry.role == "retrained" and key[0] == "forget" and lacks > _MOST_LACKING * len(target_items[key]):
-            problems[column.entry.model].append(_cut_short(column, lacks, len(target_items[key])))
+            problems[column.entry.name, column.entry.attack].append(_cut_short(column, lacks, len(target_items[key])))
             continue
         kept.append(column)
-    fit = {one.entry.model for one in kept if one.part.split == "forget"}
+    fit = {(one.entry.name, one.entry.attack) for one in kept if one.part.split == "forget"}
     for model, of_model in problems.items():
         # A model that can be compared by one score of the forget set stays with that.
         if model not in fit:
@@ -848,10 +860,6 @@ def _compared(columns: Sequence[LogColumn], notes: list[str], unfit: list[Unfit]
         notes.append(
             f"The target has no score {name} in the split {split}, which {len(set(models))} other models have."
         )
-    for (split, name), n in further.items():
-        notes.append(
-            f"{n} further questions of the split {split} ({name}) were asked of controls alone and are not judged."
-        )
     return kept
 
 
@@ -859,18 +867,23 @@ _MOST_LACKING = 0.1
 """The share of the target's questions that a control may lack. Each missing question is untested for all models."""
 
 
-def _holds(column: LogColumn) -> str:
-    return f"{column.entry.who}, {column.part.name}, holds {len(column.items)} forget questions"
-
-
 def _cut_short(column: LogColumn, lacks: int, of: int) -> str:
-    return f"{_holds(column)} and lacks {lacks} of the target's {of}: it is cut short, or of another forget set."
+    who = f"{one_line(column.entry.name, width=60)} ({one_line(str(column.entry.path), width=200)})"
+    return (
+        f"{who}, {column.part.name}, holds {len(column.items)} forget questions and lacks {lacks} of the target's "
+        f"{of}: it is cut short, or of another forget set."
+    )
 
 
 def _of_another_set(column: LogColumn, target: set[str]) -> str:
+    who = f"{one_line(column.entry.name, width=60)} ({one_line(str(column.entry.path), width=200)})"
+    n, name = len(column.items), column.part.name
     if column.part.prompts:
-        return f"{_holds(column)} and none of the target's {len(target)} is among them: it is of another forget set."
-    return f"{_holds(column)} and none of them is the target's: they cannot be matched."
+        return (
+            f"{who}, {name}, holds {n} forget questions and none of the target's {len(target)} is among them: it is of "
+            "another forget set."
+        )
+    return f"{who}, {name}, holds {n} forget questions and none of them is the target's: they cannot be matched."
 
 
 def _with_direction(columns: Sequence[LogColumn], notes: list[str]) -> list[LogColumn]:

@@ -110,13 +110,17 @@ def audit_command(
             raise InputError("--rejudge uses a finished audit and no model. Leave the models out")
         if "attacks" in given or "quick" in given:
             raise InputError("--rejudge judges the attacks that were made. Leave --attacks and --quick out")
-        audit = _rejudged(rejudge, call)
+        from vestige.auditing.run import rejudge as judge_again
+
+        # By name, so that a setting which is no margin is refused as one.
+        judge_again(rejudge, call.given.of(AUDIT))
+        audit = api.read_audit(rejudge)
         audit.report()
         return _print_and_end(audit, why=why, as_json=as_json)
     run = Path(given.get("output_dir") or "")
     if logs:
-        target = given.get("target")
-        from_bank = str(target) if target is not None and str(target).startswith("bank:") else None
+        target = str(given.get("target"))
+        from_bank = target if target.startswith("bank:") else None
         models = [name for name in models if name != "target" or not from_bank]
         others = [*models, *(n for n in _QUESTIONS if n in given), *(n for n in _HOW if n in given)]
         if others or plan:
@@ -162,8 +166,7 @@ def audit_command(
     _refuse_missing(arguments, only_planned=plan and not seal)
     if not (plan or dry_run):
         audit = call.run(data=arguments["data"], unlearned=arguments.get("unlearned") or [])
-        if stored_rates() is None:
-            matrix_rates()
+        matrix_rates()
         audit.report()
         return _print_and_end(audit, earlier, why=why, as_json=as_json)
     from vestige.auditing.forecast import forecast_audit, foresee_audit
@@ -207,14 +210,6 @@ def _refuse_missing(arguments: Mapping[str, Any], *, only_planned: bool) -> None
     if missing:
         are = "is" if len(missing) == 1 else "are"
         raise InputError(f"{', '.join(missing)} {are} missing. See `vestige audit --help`")
-
-
-def _rejudged(run: Path, call: Call) -> api.Audit:
-    from vestige.auditing.run import rejudge
-
-    # By name, so that a setting which is no margin is refused as one.
-    rejudge(run, call.given.of(AUDIT))
-    return api.read_audit(run)
 
 
 def _required(names: Sequence[str]) -> tuple[str, ...]:

@@ -60,6 +60,7 @@ def take(
     from vestige.logs import reader_of
     from vestige.logs.folders import LogGroup, recognise
     from vestige.logs.log import GivenLog, How
+    from vestige.logs.rows import COLUMNS
 
     logs: list[GivenLog] = []
     folders: list[Path] = []
@@ -93,7 +94,10 @@ def take(
         elif stating and kind == "score":
             scales[name] = _scale(word, value)
         elif stating:
-            columns[_kind_of_column(name)] = value
+            kinds = ["score", *COLUMNS]
+            if name not in kinds:
+                raise InputError(f"--logs {one_line(word, width=80)}: no column has this use. {closest(name, kinds)}")
+            columns[name] = value
         elif word == EXAMPLE:
             folders.append(Path(str(resources.files("vestige.logs") / "example")))
         elif word.strip() and Path(word).is_dir():
@@ -161,15 +165,6 @@ def _scale(word: str, value: str) -> "Scale":
                 "`,lower` where a lower score means more knowledge."
             ) from error
     return Scale(low, high, direction)
-
-
-def _kind_of_column(name: str) -> str:
-    from vestige.logs.rows import COLUMNS
-
-    kinds = ["score", *COLUMNS]
-    if name not in kinds:
-        raise InputError(f"--logs column:{one_line(name, width=40)}: no column has this use. {closest(name, kinds)}")
-    return name
 
 
 def _of_folders(folders: Sequence[Path], recognised: "Recognised", stated: "Stated") -> Taken:
@@ -299,12 +294,10 @@ def _unused(left_out: Sequence[tuple[Path, str]]) -> list[str]:
     from vestige.logs.folders import UNCLEAR
 
     sentences = []
-    controls = [(path, why) for path, why in left_out if why == UNCLEAR]
-    if controls:
-        sentences.append(f"{NOT_A_CONTROL}{_in_words(controls)}.")
-    others = [(path, why) for path, why in left_out if why != UNCLEAR]
-    if others:
-        sentences.append(f"Not judged: {_in_words(others)}.")
+    for begin, unclear in ((NOT_A_CONTROL, True), ("Not judged: ", False)):
+        of_kind = [(path, why) for path, why in left_out if (why == UNCLEAR) == unclear]
+        if of_kind:
+            sentences.append(f"{begin}{_in_words(of_kind)}.")
     return sentences
 
 
@@ -342,12 +335,14 @@ def _counted(logs: Sequence[object]) -> str:
 
 
 def _in_words(left_out: Sequence[tuple[Path, str]]) -> str:
-    reasons = dict.fromkeys(why for _, why in left_out)
-    paths = {why: [str(path) for path, places in left_out if places == why] for why in reasons}
-    return "; ".join(
-        f"{_counted(places)}, since {why} ({one_line(places[0], width=200)}{', ...' if len(places) > 1 else ''})"
-        for why, places in paths.items()
-    )
+    places: dict[str, list[str]] = {}
+    for path, why in left_out:
+        places.setdefault(why, []).append(one_line(str(path), width=200))
+    reasons = []
+    for why, paths in places.items():
+        shown = [*paths[:1], "..."][: len(paths)]
+        reasons.append(f"{_counted(paths)}, since {why} ({', '.join(shown)})")
+    return "; ".join(reasons)
 
 
 _LEAD: "tuple[Claim, Claim]" = ("not expressed", "utility preserved")

@@ -15,10 +15,8 @@ Scores are leaks told by words (`metrics.leaks`). A model behind a chat API acce
 the first three. Its reasoning field is the trace.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from pydantic import Field, PositiveInt
 
@@ -29,9 +27,7 @@ from vestige.data.facts import fact_of
 from vestige.evals.base import Evaluation, InAudit, Record, labels, replies_to, reply_record
 from vestige.judges.leaks import ReplyTo
 from vestige.metrics.leaks import LEAK
-
-if TYPE_CHECKING:
-    from vestige.models.load import LoadedModel
+from vestige.models.load import LoadedModel
 
 TRACES: Mapping[str, str] = {
     "zero_think": "\n\n",

@@ -38,8 +38,7 @@ def read(path: Path, how: How) -> Log:
         reasons = {}
         for place, row in enumerate(same):
             error = row.get("error")
-            graded = _of(row, "evaluation")
-            scores.append(None if error else number_of(graded.get("score", graded.get("is_correct"))))
+            scores.append(None if error else number_of(_of(row, "evaluation").get("score")))
             if error:
                 reasons[place] = f"the sample ended in an error: {one_line(str(error), width=60)}"
         known = [score for score in scores if score is not None]

@@ -28,6 +28,10 @@ NOTE = "vestige"
 """The key of an export's note on a question, for values without a field in the tool's format."""
 
 
+TASKS = " / "
+"""Between the names of a task within a task."""
+
+
 class Noted(NamedTuple):
     """A Vestige export's note on one question, in addition to the tool's own fields."""
 
@@ -103,26 +107,6 @@ class GivenLog(NamedTuple):
     laboratory: str = ""
     key: str = ""
     base: str = ""
-
-    @property
-    def model(self) -> tuple[str, str]:
-        """The model and the attack on it."""
-        return self.name, self.attack
-
-    @property
-    def is_target(self) -> bool:
-        """Whether the model is the target as it is."""
-        return self.role == "target" and not self.attack
-
-    @property
-    def is_control(self) -> bool:
-        """Whether the model is a control as it is."""
-        return self.role == "retrained" and not self.attack
-
-    @property
-    def who(self) -> str:
-        """The model and the file, for a message."""
-        return f"{one_line(self.name, width=60)} ({one_line(str(self.path), width=200)})"
 
 
 class Scale(NamedTuple):

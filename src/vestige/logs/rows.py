@@ -15,7 +15,17 @@ from vestige.artifacts.scores import Measurement
 from vestige.core.errors import InputError
 from vestige.core.files import read_text
 from vestige.core.text import closest, one_line
-from vestige.logs.log import Beginning, How, Log, LogReading, json_lines, number_of, read_value, refuse_repeated
+from vestige.logs.log import (
+    TASKS,
+    Beginning,
+    How,
+    Log,
+    LogReading,
+    json_lines,
+    number_of,
+    read_value,
+    refuse_repeated,
+)
 from vestige.logs.open_unlearning import CHOICE, OVERLAP, PROBABILITY
 
 COLUMNS: Mapping[str, tuple[str, ...]] = {
@@ -108,10 +118,13 @@ def _plain(name: str) -> str:
 
 def _models(blocks: Sequence[_Block]) -> dict[str, None]:
     """The models of a file that holds several, by the outermost keys. Empty where it holds one."""
-    outer = {block.keys[0]: None for block in blocks if block.keys}
-    if len(outer) < 2 or any(not block.keys or block.keys[0] in _DATA_SPLITS for block in blocks):
+    outer: dict[str, set[tuple[str, ...]]] = {}
+    for block in blocks:
+        outer.setdefault("".join(block.keys[:1]), set()).add(block.keys[1:])
+    if len(outer) < 2 or outer.keys() & {"", *_DATA_SPLITS}:
         return {}
-    return outer
+    # Models were asked alike, and parts of one model's questions were not.
+    return dict.fromkeys(outer) if set.intersection(*outer.values()) else {}
 
 
 def _header(head: bytes) -> list[str]:
@@ -134,8 +147,15 @@ def _content(path: Path) -> Any:
 
 
 def _blocks(value: Any, columns: Mapping[str, str] | None = None, keys: tuple[str, ...] = ()) -> Iterator[_Block]:
-    """Every list of rows with a score, with the keys that lead to it."""
+    """Every list of rows with a score, with the keys that lead to it.
+
+    A list of numbers is one below a key that the user names as the score.
+    """
     if isinstance(value, list):
+        score = (columns or {}).get("score")
+        if score in keys and value and all(isinstance(number, float | int) for number in value):
+            yield _Block(keys, [{score: number} for number in value])
+            return
         rows = [row for row in value if isinstance(row, dict)]
         if rows and _scores_in(rows, columns or {}):
             yield _Block(keys, rows)
@@ -153,14 +173,15 @@ def _blocks(value: Any, columns: Mapping[str, str] | None = None, keys: tuple[st
 def _scores_in(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str]) -> dict[str, Measurement]:
     """Return the columns of scores with their measurements."""
     names = dict.fromkeys(str(name) for row in rows[:20] for name in row)
-    found: dict[str, Measurement] = {}
+    known = SCORES
     if "score" in columns:
         name = columns["score"]
-        return {name: SCORES.get(_plain(name), Measurement(name, "own words", "overlap"))} if name in names else {}
+        names = {name: None}
+        known = {_plain(name): Measurement(name, "own words", "overlap"), **SCORES}
+    found: dict[str, Measurement] = {}
     for name in names:
-        known = SCORES.get(_plain(name))
-        if known is not None and any(number_of(row.get(name)) is not None for row in rows[:20]):
-            found[name] = known
+        if _plain(name) in known and any(number_of(row.get(name)) is not None for row in rows[:20]):
+            found[name] = known[_plain(name)]
     if len({m.group(1) for name in names if (m := _OPTION.fullmatch(name))}) > 1:
         # Whether the likeliest option is the right one follows from the probabilities.
         return {"options": CHOICE}
@@ -190,8 +211,10 @@ def _add(reading: LogReading, block: _Block, columns: Mapping[str, str]) -> None
     if CHOICE in scores.values() and not column["question"]:
         # Hendrycks' tables: the question, its options, and the letter of the right one have numbers for names.
         column["question"] = names[0]
-    split_key = next((key for key in block.keys if key in _DATA_SPLITS), "")
-    outer = [key for key in block.keys if key not in ("per_item", "items", "rows", "results")]
+    # As in `per_prompt_forget`.
+    words = "_".join(block.keys).split("_")
+    split_key = next((word for word in words if word in _DATA_SPLITS), "")
+    outer = [key for key in block.keys if key not in ("per_item", "per_sample", "items", "rows", "results")]
     by_split: dict[str, list[Mapping[str, Any]]] = {}
     for row in block.rows:
         stated = str(row.get(column["split"]) or "") if column["split"] else ""
@@ -203,7 +226,7 @@ def _add(reading: LogReading, block: _Block, columns: Mapping[str, str]) -> None
         if first in ("forget", "retain"):
             split = first
         # Other words for a part of the data are a task, whose split the user says.
-        reading.task = "" if split in _DATA_SPLITS else split or (outer[-1] if outer else "")
+        reading.task = "" if split in _DATA_SPLITS else split or TASKS.join(outer)
         _add_rows(reading, split if split in _DATA_SPLITS else "forget", rows, column, scores)
 
 
@@ -218,6 +241,15 @@ def _add_rows(
     if column["id"]:
         about["ids"] = [str(row.get(column["id"])) for row in rows]
         refuse_repeated(reading.path, reading.task or split, about["ids"])
+    question, answer = column["question"], column["answer"]
+    if question and answer and not column["id"] and len({str(row.get(question)) for row in rows}) < len(rows):
+        # The same words may ask for several answers, and a row may stand in the file several times.
+        apart: dict[str, Mapping[str, Any]] = {}
+        for row in rows:
+            apart.setdefault(f"{row.get(question)} = {row.get(answer)}", row)
+        if len(apart) < len(rows):
+            reading.unread.append(f"{split}: {len(rows) - len(apart)} rows that repeat a question and its answer")
+        about["ids"], rows = list(apart), list(apart.values())
     for field, kind in (("prompts", "question"), ("answers", "answer"), ("replies", "reply")):
         name = column[kind]
         if name and all(row.get(name) is not None for row in rows):
