@@ -17,9 +17,9 @@ import networkx as nx
 ROOT = Path(__file__).parents[1]
 BARS = {
     # what is counted: the limit today, and the bar
-    "tokens": (424_950, 330_000),
-    "tokens of src, benchmarks and tools": (494_700, 400_000),
-    "lines of code": (42_430, 33_000),
+    "tokens": (424_600, 330_000),
+    "tokens of src, benchmarks and tools": (494_100, 400_000),
+    "lines of code": (42_400, 33_000),
     "tokens in ten lines": (102, 90),
     "nested comprehensions in 10,000 lines": (18, 20),
     "conditional expressions in 1,000 lines": (18, 15),

@@ -7,8 +7,7 @@ Quality scores are 1..10, higher for a better answer. Shares are in [0, 1].
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from vestige.artifacts.layout import ProbeFolder
 from vestige.core.estimates import Estimate, to_json
@@ -155,18 +154,8 @@ class HoleTable:
     unlearned_calls: int
 
 
-T = TypeVar("T")
 HOLE_FIELDS = ("id", "prompt", "source", "target_answer", "unlearned_answer", "target_score", "unlearned_score")
 """The fields of a confirmed hole in holes.jsonl: the answers and scores that confirmed it."""
-
-
-def _write_table(path: Path, table: Any, identity: Mapping[str, Any]) -> None:
-    write_json(path, {"schema": SCHEMA, "identity": dict(identity), "table": to_json(table)})
-
-
-def _read_table(path: Path, kind: type[T]) -> tuple[T, dict[str, Any]]:
-    """Read a table of this kind, with the identity of its inputs."""
-    return load(path, kind, part="table", remedy=AGAIN), read_versioned(path, "identity")["identity"]
 
 
 def read_attempts(folder: ProbeFolder) -> list[Attempt]:
@@ -199,12 +188,13 @@ def write_tested(
     folder.summary.unlink(missing_ok=True)
     write_jsonl(folder.tested, map(asdict, tested))
     write_jsonl(folder.holes, ({name: getattr(t, name) for name in HOLE_FIELDS} for t in tested if t.hole))
-    _write_table(folder.summary, table, identity)
+    write_json(folder.summary, {"schema": SCHEMA, "identity": dict(identity), "table": to_json(table)})
 
 
 def read_table(folder: ProbeFolder) -> tuple[HoleTable, dict[str, Any]]:
     """Read the table, with the identity of its inputs."""
-    return _read_table(folder.summary, HoleTable)
+    identity = read_versioned(folder.summary, "identity")["identity"]
+    return load(folder.summary, HoleTable, part="table", remedy=AGAIN), identity
 
 
 def read_tested(folder: ProbeFolder) -> list[Tested]:

@@ -327,9 +327,7 @@ def judged(read: Callable[[str], Judgement], written: Written) -> Judgement:
     """Parse a reply as a verdict. It includes the failure of either step."""
     # A whole verdict counts although the reply ended at its limit of tokens. Where both failed, the reading says more
     # of a reply that came, and the writer more of one that did not.
-    if written.failure not in {"", "cut short"}:
-        return Judgement(None, failure=written.failure, text=written.text)
     verdict = read(written.text)
-    if verdict.failure and written.failure:
+    if written.failure and (verdict.failure or written.failure != "cut short"):
         return Judgement(None, failure=written.failure, text=written.text)
     return replace(verdict, text=written.text)
