@@ -14,7 +14,7 @@ import numpy as np
 from vestige.artifacts.verdicts import WORDS
 from vestige.auditing.ground import Case
 from vestige.auditing.judge import judge
-from vestige.auditing.table import QuestionScore, columns_of, plan_of, score_table
+from vestige.auditing.table import Row, columns_of, plan_of, read_scores, score_table
 from vestige.core.errors import InputError
 from vestige.core.seeds import generator
 
@@ -22,7 +22,7 @@ N = 100
 CONTROLS = 5
 Values = np.ndarray
 Scores = dict[str, Values]
-Rows = list[QuestionScore]
+Rows = list[Row]
 
 
 class World:
@@ -79,8 +79,12 @@ class Table:
                 for n in np.flatnonzero(~lacks).tolist():
                     chance = 0.25 if form == "options" else None
                     score = float(scores[form][n])
-                    rows.append(QuestionScore(name, role, named(n), score, format=form, chance=chance))
+                    rows.append(_row(name, role, named(n), score, form, chance))
         return rows
+
+
+def _row(model: str, role: str, item: str, score: float, form: str, chance: float | None) -> Row:
+    return {"model": model, "role": role, "item": item, "score": score, "format": form, "chance": chance}
 
 
 def planted(rng: np.random.Generator, known: float, *, contaminated: float = 0.0) -> tuple[Table, Values]:
@@ -177,8 +181,8 @@ def diluted(known: float, times: int) -> Callable[[np.random.Generator], Rows]:
     def make(rng: np.random.Generator) -> Rows:
         table, facts = planted(rng, known)
         rows = table.rows()
-        copies = [row for row in rows if not facts[int(row.item[1:])]]
-        return rows + [row._replace(item=f"{row.item} {k}") for k in range(times) for row in copies]
+        copies = [row for row in rows if not facts[int(row["item"][1:])]]
+        return rows + [{**row, "item": f"{row['item']} {k}"} for k in range(times) for row in copies]
 
     return make
 
@@ -203,7 +207,7 @@ def without_controls(known: float) -> Callable[[np.random.Generator], Rows]:
         _, facts = planted(rng, known)
         picks = {"full": np.ones(N), "sub": facts * 1.0}
         return [
-            QuestionScore(name, role, f"q{n}", float(picks[name][n]), format="picks", chance=0.25)
+            _row(name, role, f"q{n}", float(picks[name][n]), "picks", 0.25)
             for name, role in (("full", "target"), ("sub", "unlearned"))
             for n in range(N)
         ]
@@ -239,7 +243,7 @@ def cases() -> Iterator[tuple[str, Callable[[np.random.Generator], Rows]]]:
 def verdict(rows: Rows) -> str:
     """What is said of "not expressed"; `refused` where the table is."""
     try:
-        table = score_table(columns_of(rows))
+        table = score_table(columns_of(read_scores(rows)))
         outcome = judge(Case(plan_of(table, forget="the forget set"), table))
     except InputError:
         return "refused"

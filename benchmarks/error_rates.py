@@ -3,18 +3,22 @@
 Figures of the page docs/findings/error_rates.md, which `python -m benchmarks.rejudged FOLDER` writes.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import combinations
+from itertools import combinations, permutations
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 
-from benchmarks.public_logs import Cell, Training
+from benchmarks.public_logs import FEWEST, Cell, Training, trainings
 from vestige.core.seeds import generator
-from vestige.metrics.contrasts import Sample
+from vestige.logs import read_log
+from vestige.metrics.contrasts import Draws, Sample
 from vestige.metrics.gains import Controls, admission, leakage
 from vestige.metrics.intervals import SeedPrior
+from vestige.metrics.trainings import KEPT_AGAIN, KEPT_OTHER, kept_error
 from vestige.metrics.verdicts import Evidence, Outcome, Thresholds, stays_below, steady
 
 DEFAULTS = Thresholds()
@@ -118,3 +122,55 @@ def _rate(score: str, controls: str, rows: Sequence[Judged]) -> Rate:
         share([one.planted == "holds" for one in rows]),
         share([one.planted == "fails" for one in rows]),
     )
+
+
+Kept = dict[tuple[str, str, str, int], dict[Training, Float[np.ndarray, " N"]]]
+"""By base model, split, score and number of questions, what each training scored."""
+
+
+def kept_scores(logs: Path) -> Kept:
+    """The scores of all trainings on what they were to keep, where they know a fifth of it."""
+    cells: Kept = {}
+    for training in trainings(logs):
+        # Trainings on less of the data never saw most of the retained questions.
+        if training.retain < FEWEST:
+            continue
+        for part in read_log(training.path).parts:
+            is_graded = part.measurement.score_type in ("probability", "overlap")
+            if part.split in ("retain", "independent", "factual") and is_graded:
+                cell = cells.setdefault((training.base, part.split, part.name, len(part.scores)), {})
+                cell[training] = part.scores
+    return {key: cell for key, cell in cells.items() if len(cell) > 1 and np.mean(list(cell.values())) > LEFT}
+
+
+def utility(known: Float[np.ndarray, "M N"], subject: Float[np.ndarray, " N"], sample: Sample) -> Outcome:
+    """Whether a model kept what the target, the first row, scores. The second row is a control."""
+    differences = known[0] - subject
+    loss = float(differences.mean())
+    low, high = (
+        loss + error * sample.noise("another training", df)
+        for error, df in (kept_error(known, differences, KEPT_OTHER), kept_error(known[:1], differences, KEPT_AGAIN))
+    )
+    draws = Draws(loss, low, high, len(subject), "", 0.0, 0.0)
+    return stays_below([Evidence("kept", draws, "harm", "share")], DEFAULTS).outcome
+
+
+def utilities(logs: Path) -> list[list[str]]:
+    """How "utility preserved" is decided without two controls, each training judged by each other: rows of a table."""
+    outcomes: dict[tuple[int, str], Counter[Outcome]] = {}
+    sample = Sample(("one",), None, 0)
+    for cell in kept_scores(logs).values():
+        for target, name in permutations(cell, 2):
+            control = next((other for other in cell if other not in (target, name)), None)
+            for known in ([target], [target, control]):
+                if None in known:
+                    continue
+                rows = np.array([cell[training] for training in known if training])
+                for share in (0.0, 0.5):
+                    found = outcomes.setdefault((len(known) - 1, f"{share:.0%}"), Counter())
+                    found[utility(rows, (1 - share) * cell[name], sample)] += 1
+    table: list[list[str]] = []
+    for (controls, lost), found in sorted(outcomes.items()):
+        counts = [str(found[outcome]) for outcome in ("holds", "inconclusive", "fails")]
+        table.append([str(controls), lost, str(found.total()), *counts])
+    return table

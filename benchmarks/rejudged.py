@@ -19,8 +19,8 @@ import numpy as np
 from jaxtyping import Float
 from scipy.stats import rankdata
 
-from benchmarks.error_rates import left_out, rates, scale_of
-from benchmarks.public_logs import SOURCES, Cell, by_question, cells, folder_of, questions_of
+from benchmarks.error_rates import left_out, rates, scale_of, utilities
+from benchmarks.public_logs import FEWEST, SOURCES, Cell, by_question, cells, folder_of, questions_of
 from vestige.artifacts.audits import AuditOutcome
 from vestige.artifacts.layout import RunFolder
 from vestige.artifacts.verdicts import WORDS
@@ -92,6 +92,8 @@ def error_rates(logs: Path) -> str:
         wrong=wrong,
         missed=missed,
         table=table(head, rows),
+        fewest=FEWEST,
+        utility=table(["controls", "lost", "judged", "pass", "inconclusive", "fail"], utilities(logs)),
         sources=sources("tofu", "npo", "altpo", "baldro", "calibration"),
     )
 

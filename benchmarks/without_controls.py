@@ -1,12 +1,11 @@
-"""How verdicts without controls agree with those by retrained ones: `python -m benchmarks.without_controls FOLDER RUN`.
+"""How verdicts without controls agree with those by retrained ones: `python -m benchmarks.without_controls FOLDER`.
 
-Writes docs/findings/without_controls.md. FOLDER holds the repositories of `benchmarks.public_logs`, and sampease's. RUN
-is a finished demo. The controls of each public judgement are hidden: all models of its base, and in the second count
+Writes docs/findings/without_controls.md. FOLDER holds the repositories of `benchmarks.public_logs`, and sampease's. The
+controls of each public judgement are hidden: all models of its base, and in the second count
 also those of the laboratory that trained its subject. Beside predicted controls, four other rules judge without them.
 """
 
 import argparse
-import json
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,17 +17,15 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import expit, logit
 from scipy.stats import binomtest
-from scipy.stats import t as student
 
 from benchmarks.planted_worlds import LEAKS, NEVER, OPTION, REWORDED, WORDS, Training, World
 from benchmarks.planted_worlds import case as planted_case
 from benchmarks.public_logs import FORGET, by_question, folder_of, questions_of, trainings
 from benchmarks.public_logs import Training as Published
 from benchmarks.rejudged import ROLES, filled
-from vestige.artifacts.audits import AuditOutcome, VerdictLine, read_plan
+from vestige.artifacts.audits import AuditOutcome, VerdictLine
 from vestige.artifacts.layout import RunFolder
 from vestige.artifacts.scores import Measurement
-from vestige.auditing.gather import read_answers
 from vestige.auditing.ground import Case
 from vestige.auditing.judge import judge
 from vestige.auditing.logs import judge_logs, model_scores, read_logs
@@ -36,12 +33,10 @@ from vestige.auditing.predicted import LEAST_BASES, MOST, NeverSaw, _asked, pred
 from vestige.auditing.questions import LogColumn
 from vestige.auditing.table import plan_of, score_table
 from vestige.core.errors import InputError
-from vestige.data.corpus import SourceSettings, open_corpus
 from vestige.logs import read_log
 from vestige.logs.bank import never_saw
 from vestige.logs.folders import recognise
 from vestige.logs.log import GivenLog, LogPart
-from vestige.metrics.overlap import rouge
 from vestige.metrics.verdicts import Thresholds
 
 SHARES = (0.0, 0.1, 0.2, 0.3, 0.5)
@@ -51,14 +46,13 @@ NEVER_SAW: Mapping[str, int] = {"forget10": 90, "forget05": 95, "forget01": 99}
 LABORATORIES: Mapping[str, str] = {"tofu": "locuslab"}
 """The names of the bank for those of `public_logs`."""
 CLAIM = "not expressed"
-REPLY = "generate/rouge1_recall"
 MARGINS = Thresholds()
 
 
 PREDICTED, TODAY, ALTERED = "predicted controls", "chance of options", "altered answers"
 EVERY, SOME = "low rank, every score", "low rank, scores within a third"
 RULES = (PREDICTED, TODAY, ALTERED, EVERY, SOME)
-HONEST = ("retrained, 0 of the target mixed in", "never saw the facts", "demo, retrained")
+HONEST = ("retrained, 0 of the target mixed in", "never saw the facts")
 EQUAL = 0.5
 """The share of a model that prefers no true answer to altered ones."""
 
@@ -345,71 +339,6 @@ def _expressed(outcome: AuditOutcome) -> str:
     return next(line.outcome for line in outcome.verdicts if line.claim == CLAIM)
 
 
-def demo(run: RunFolder) -> tuple[list[Both], str]:
-    """The models of a demo without its controls, and what predicts their replies from the user's own data.
-
-    Each retrained model is judged by the others. The share of words in replies is predicted from the base model before
-    teaching, from altered answers (one of the options, drawn), and from retained answers to the same question.
-    """
-    (audit,) = run.audits()
-    plan, table = read_answers(run, read_plan(audit))
-    plan = replace(plan, attacks=(), attacked=(), suppressed="", references=())
-    items = {item.id: item for item in open_corpus(SourceSettings(data=str(run.data))).items}
-    names = [plan.target, *plan.retrained, *plan.unlearned]
-    ids = table.common(names, REPLY, plan.splits["forget"])
-    rows = dict(zip(names, table.rows(names, REPLY, ids), strict=True))
-    retained = defaultdict(list)
-    for item in plan.splits["retain"]:
-        retained[items[item].attribute].append(items[item].answer)
-    levels: dict[str, list[float]] = {"altered answers": [], "retained answers": []}
-    for item in ids:
-        answer = items[item].answer
-        others: dict[str, Sequence[str]] = {"altered answers": (answer, *items[item].perturbed)}
-        others["retained answers"] = retained[items[item].attribute]
-        for source, answers in others.items():
-            levels[source].append(float(np.mean([rouge(one, answer).rouge1_recall for one in answers])))
-    base = next((run.path / "models" / "base" / "evals").glob("qa-*")) / "scores.jsonl"
-    before = {row["item"]: row["rouge1_recall"] for row in map(json.loads, base.read_text().splitlines())}
-    levels["base model before teaching"] = [before[item] for item in ids]
-    contracts = np.array([plan.edges[item] for item in ids])
-    never = float(np.mean([rows[name] for name in plan.retrained]))
-    lines = ["| predicted from | predicted | retrained models | error in gaps |", "| --- | --- | --- | --- |"]
-    for source, level in levels.items():
-        error = (np.mean(level) - never) / (rows[plan.target].mean() - never)
-        lines.append(f"| {source} | {np.mean(level):.3f} | {never:.3f} | {error:.2f} |")
-    found = []
-    for name in (*plan.retrained, *plan.unlearned):
-        # `retrained` is one of the audited models too, as an example.
-        honest = name in plan.retrained or name == "retrained"
-        rest = tuple(one for one in plan.retrained if one != name)
-        outcomes = []
-        for controls in (rest, ()):
-            alone = replace(plan, unlearned=(name,), retrained=controls)
-            outcomes.append(_expressed(judge(Case(alone, table), resamples=1_000)))
-        rules = {TODAY: outcomes[1]}
-        for source, level in levels.items():
-            gap = rows[plan.target].mean() - np.mean(level)
-            excess = rows[name] - np.array(level)
-            low, high = (end / gap for end in jackknifed(excess, contracts))
-            rules[source] = "inconclusive"
-            if low > MARGINS.delta:
-                rules[source] = "fails"
-            elif high < MARGINS.delta_wide:
-                rules[source] = "holds"
-        found.append(Both("demo, retrained" if honest else "demo, unlearned", outcomes[0], rules, name))
-    return found, "\n".join(lines)
-
-
-def jackknifed(values: np.ndarray, groups: np.ndarray) -> tuple[float, float]:
-    """The 95 % interval of a mean, with each group left out in turn."""
-    names = np.unique(groups)
-    without = np.array([values[groups != name].mean() for name in names])
-    k = len(names)
-    error = np.sqrt((k - 1) / k * ((without - without.mean()) ** 2).sum())
-    reach = student.ppf(0.975, k - 1) * error
-    return float(values.mean() - reach), float(values.mean() + reach)
-
-
 def planted(world: World, audits: int) -> Iterator[Both]:
     """One planted world: five controls against predictions from four other bases, whose scores are shifted."""
     for number in range(audits):
@@ -525,7 +454,6 @@ def main() -> None:
     """Write docs/findings/without_controls.md."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("logs", metavar="FOLDER", type=Path, help="the folder with the logs")
-    parser.add_argument("run", metavar="RUN", type=Path, help="the folder of a finished demo")
     parser.add_argument("--audits", type=int, default=10, help="planted audits a world")
     words = parser.parse_args()
     hidden = {}
@@ -537,7 +465,6 @@ def main() -> None:
     for one in (one for world in (*NEVER, *LEAKS) for one in planted(world, words.audits)):
         what = "never saw the facts" if one.what in never else "knows single facts or options"
         worlds.append(one._replace(what=what))
-    of_demo, levels = demo(RunFolder(words.run))
     bases, both = hidden.values()
     page = filled(
         "without_controls",
@@ -545,10 +472,9 @@ def main() -> None:
         bases=table(bases),
         both=table(both),
         planted=table(worlds),
-        rates=rates({**hidden, "planted": worlds, "demo": of_demo}),
+        rates=rates({**hidden, "planted": worlds}),
         low_rank=table(bases, SOME),
         opened=opened(bases),
-        levels=levels,
     )
     Path("docs/findings/without_controls.md").write_text(page, encoding="utf-8")
 

@@ -71,13 +71,3 @@ def metaspace():
         chat_template="{{ bos_token }}[Q] {% for m in messages %}{{ m.content | trim }}"
         "{% if m.role == 'user' %} [Q]{% else %}{{ eos_token }}{% endif %}{% endfor %}",
     )
-
-
-def labelled_loss(model, encoded):
-    """transformers' own mean loss of the answers' tokens."""
-    width = max(len(e.ids) for e in encoded)
-    ids = torch.tensor([[*e.ids, *[0] * (width - len(e.ids))] for e in encoded])
-    labels = torch.full_like(ids, -100)
-    for row, e in enumerate(encoded):
-        labels[row, e.start : e.stop] = ids[row, e.start : e.stop]
-    return model(input_ids=ids, labels=labels).loss

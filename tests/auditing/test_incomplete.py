@@ -1,6 +1,7 @@
 """Nothing holds that rests on what failed, and nothing that failed anyway is excused by it."""
 
 from dataclasses import replace
+from itertools import product
 
 import pytest
 
@@ -38,19 +39,13 @@ def test_a_whole_audit_stays_as_it_is():
 @pytest.mark.parametrize(
     ("failed", "concerned"),
     [
-        (
-            FailedTask("ga", "unlearned", "quantize 8 bits", "no room"),
-            {("ga", "not recoverable"), ("ga", "benchmark valid")},
-        ),
-        (
-            FailedTask("r", "retrained", "quantize 8 bits", "no room"),
-            {(s, c) for s in ("ga", "gd") for c in ("not recoverable", "benchmark valid")},
-        ),
-        (FailedTask("r", "retrained", "", "gone"), {(s, c) for s in ("ga", "gd") for c in REQUIRED}),
+        (FailedTask("ga", "unlearned", "quantize 8 bits", "no room"), (["ga"], ["not recoverable", "benchmark valid"])),
+        (FailedTask("r", "retrained", "quantize", "no room"), (["ga", "gd"], ["not recoverable", "benchmark valid"])),
+        (FailedTask("r", "retrained", "", "gone"), (["ga", "gd"], REQUIRED)),
     ],
 )
 def test_what_would_hold_is_open_for_whom_it_concerns(failed, concerned):
-    assert changed(failed) == concerned
+    assert changed(failed) == {*product(*concerned)}
     found = drop_failed_evidence(WHOLE, plan(failed))
     reason = next(v.reason for v in found.verdicts if v.outcome == "inconclusive")
     assert failed.subject in reason
@@ -59,14 +54,11 @@ def test_what_would_hold_is_open_for_whom_it_concerns(failed, concerned):
 
 def test_a_ceiling_or_an_attack_on_the_target_that_failed_keeps_nothing_from_holding():
     ceiling = PlannedAttack("relearn forget n=5", "relearn", "forget", 5, ("1",), ("f",), True, {})
-    failed = (
-        FailedTask("r", "retrained", ceiling.name, "no room"),
-        FailedTask("t", "target", "quantize 8 bits", "no room"),
-    )
-    found = drop_failed_evidence(WHOLE, replace(plan(*failed), attacks=(ceiling,)))
+    of_ceiling = FailedTask("r", "retrained", ceiling.name, "no room")
+    failed = plan(of_ceiling, FailedTask("t", "target", "quantize 8 bits", "no room"))
+    found = drop_failed_evidence(WHOLE, replace(failed, attacks=(ceiling,)))
     assert found.verdicts == WHOLE.verdicts
-    said = ("Relearn forget n=5 on r failed: no room.", "Quantize 8 bits on t failed: no room.")
-    assert found.untested == said
+    assert found.untested == ("Relearn forget n=5 on r failed: no room.", "Quantize 8 bits on t failed: no room.")
 
 
 def test_what_failed_reaches_sentences_on_one_line():

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 import vestige
 from vestige.auditing.table import COLUMNS, read_scores
+from vestige.cli.app import app
 from vestige.core.errors import InputError
 
 N = 40
@@ -48,14 +50,27 @@ def test_a_model_that_never_knew_holds_and_one_that_knows_and_one_that_lost_the_
         model("broken", "unlearned", 0.0, seed=13, keeps=0.3),
     )
     audit = vestige.judge(table(*subjects), output_dir=tmp_path)
-    outcomes = {s: [outcome_of(audit, s, c)["verdict"] for c in ("not expressed", "utility preserved")]
-                for s in ("honest", "leaky", "broken")}  # fmt: skip
+    claims = "not expressed", "utility preserved"
+    outcomes = {s: [outcome_of(audit, s, c)["verdict"] for c in claims] for s in ("honest", "leaky", "broken")}
     assert outcomes == {"honest": ["pass"] * 2, "leaky": ["fail", "pass"], "broken": ["pass", "fail"]}
     leaks = outcome_of(audit, "leaky", "not expressed")["numbers"]["probability"]
     assert leaks["value"] == pytest.approx(0.4, abs=0.02)
     assert audit.untested[0].startswith("The weights of no model were seen")
     assert json.loads((tmp_path / "verdicts.json").read_text()) == json.loads(json.dumps(audit.verdicts))
     assert [v["verdict"] for v in vestige.read_audit(tmp_path).verdicts] == [v["verdict"] for v in audit.verdicts]
+
+
+@pytest.mark.parametrize("controls", [0, 1])
+def test_with_few_controls_a_weaker_recipe_lost_nothing_and_half_of_the_rest_is_a_loss(controls, tmp_path):
+    levels = {"pass": 0.9, "inconclusive": 0.7, "fail": 0.4}
+    rows = table(*(model(name, "unlearned", 0.0, seed=n, keeps=kept) for n, (name, kept) in enumerate(levels.items())))
+    few = [row for row in rows if row["role"] != "retrained" or row["model"] == f"never {controls}"]
+    (tmp_path / "scores.json").write_text(json.dumps(few))
+    words = map(str, ["audit", "--logs", tmp_path / "scores.json", "--output-dir", tmp_path / "run", "--json"])
+    verdicts = json.loads(CliRunner().invoke(app, [*words]).stdout)["verdicts"]
+    kept = [v for v in verdicts if v["claim"] == "utility preserved"]
+    assert {v["subject"]: v["verdict"] for v in kept} == {name: name for name in levels}
+    assert all(loss["high"] - loss["low"] > 0.3 for v in kept for loss in v["numbers"].values())
 
 
 def test_a_judged_table_is_judged_again_at_other_margins_and_the_first_verdict_stays(tmp_path):
@@ -82,7 +97,7 @@ def test_files_lists_and_frames_are_the_same_scores(tmp_path):
     pq.write_table(whole, tmp_path / "scores.parquet")
     given = (rows, *(tmp_path / f"scores.{end}" for end in ("csv", "jsonl", "parquet")), whole)
     first, *others = map(read_scores, given)
-    assert [row.score for row in first] == [row["score"] for row in rows]
+    assert [row["score"] for row in first] == [row["score"] for row in rows]
     assert all(one == first for one in others)
 
 

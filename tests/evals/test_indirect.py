@@ -87,7 +87,7 @@ def test_the_weights_of_the_target_are_in_the_identity_and_other_weights_are_ref
     settings = IndirectSettings.build({"target": str(tmp_path)}, where="settings")
     assert settings.identity()["target_weights"] == "1" * 64
     other = SimpleNamespace(digest=lambda: SimpleNamespace(weights="2" * 64), weights=None)
-    monkeypatch.setattr(indirect, "load", lambda settings: other)
+    monkeypatch.setattr("vestige.models.load.load", lambda settings: other)
     with pytest.raises(InputError, match="is not the target"):
         indirect._loaded_target(other, settings.target, settings.target_weights)
     with pytest.raises(InputError, match="no finished model"):

@@ -329,7 +329,7 @@ def test_tables_of_r_and_spreadsheets_are_read(tmp_path, text, scores):
     file = tmp_path / "scores.csv"
     file.write_text(text)
     rows = read_scores(file)
-    assert [(row.model, row.role, row.item, row.score) for row in rows] == [
+    assert [tuple(row[name] for name in ("model", "role", "item", "score")) for row in rows] == [
         ("a", "target", str(n), score) for n, score in enumerate(scores, 1)
     ]
 
@@ -524,18 +524,19 @@ def test_a_roles_file_wins_and_a_pattern_that_fits_nothing_is_refused(write):
 
 def test_a_folder_without_a_control_shows_what_was_lost_and_nothing_that_remains(tmp_path):
     folder = tmp_path / "weeks"
-    for model, kept in (("before", 38), ("after", 8)):
+    for model, kept in (("before", 38), ("after", 8), ("weaker", 33)):
         for split in ("forget", "retain"):
             rows = ["example_id,eval_split,contains_value"]
             for n in range(N):
                 rows.append(f"{split} {n},{split}_heldout,{n < kept}")
             (folder / model).mkdir(parents=True, exist_ok=True)
             (folder / model / f"{split}.csv").write_text("\n".join(rows))
-    (folder / "roles.csv").write_text("pattern,role,name\nbefore,target,before\nafter,unlearned,after\n")
+    (folder / "roles.csv").write_text("pattern,role,name\nbefore,target,\nafter,unlearned,\nweaker,unlearned,\n")
     (group,) = recognise([folder]).groups
     outcome = judge_logs(RunFolder(tmp_path / "run"), group.logs, forget=group.name)
-    said = {line.claim: (line.outcome, line.reason) for line in outcome.verdicts}
+    said = {line.claim: (line.outcome, line.reason) for line in outcome.verdicts if line.subject == "after"}
     assert said["utility preserved"][0] == "fails"
+    assert [v.outcome for v in outcome.verdicts if v.subject == "weaker"][-1] == "inconclusive"
     assert said["not expressed"][0] == "inconclusive"
     assert said["not expressed"][1].startswith("Not tested: no retrained control was given")
 

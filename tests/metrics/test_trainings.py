@@ -11,6 +11,7 @@ from vestige.metrics.trainings import (
     distance,
     effective_questions,
     equal_by_chance,
+    kept_error,
     near,
     near_hits,
     same_pattern,
@@ -27,6 +28,13 @@ def test_effective_questions_are_all_of_an_even_spread_and_one_of_a_single_outli
     assert effective_questions(np.eye(10)[0]) == pytest.approx(0.81 / 0.657)
     # Rounding makes the mean of equal scores differ from them.
     assert effective_questions(np.full(20, 0.6)) == 0
+
+
+def test_the_error_of_another_training_on_retained_questions_by_hand():
+    # One unlike pair among 50 makes sigma^2 = 0.5 / 50, and V = sigma^2 / 50. Means 0.2 apart have the variance 0.02.
+    known, alike = np.tile([[0.9], [0.7]], 50), (5 * 0.01 / 50 + 0.02) / 6
+    assert kept_error(known[:1], np.zeros(50), 0.05) == (pytest.approx(np.sqrt(0.05**2 + 2 * 0.01 / 50)), 5)
+    assert kept_error(known, np.zeros(50), 0.05) == (pytest.approx(np.sqrt(0.05**2 + 2 * alike)), 6)
 
 
 def test_a_distance_is_in_units_of_the_spread_between_questions():

@@ -7,8 +7,10 @@ from vestige.metrics.gains import Controls, differences, excess, leakage, split
 from vestige.metrics.intervals import SeedPrior
 from vestige.metrics.planning import items_needed
 from vestige.metrics.verdicts import (
+    TAIL,
     Evidence,
     Thresholds,
+    least_p,
     not_recovered,
     over_forgotten,
     reversals,
@@ -311,3 +313,8 @@ def test_equal_methods_are_rarely_reversed():
         }
         found += bool(reversals(apart))
     assert found <= 3
+
+
+def test_beyond_so_many_comparisons_nothing_can_be_significant():
+    assert least_p(249, 9_999) < TAIL < least_p(251, 9_999)
+    assert least_p(10**9, 9_999) == 1.0

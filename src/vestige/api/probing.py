@@ -198,9 +198,8 @@ def probe(
                 show(iteration.number / plan.settings.n_iterations, note)
 
             attempts = search(folder, models, name, plan, on_iteration=look)
-        latent_prompts = d_rl(attempts)
-        different = {normalised(attempt.prompt) for attempt in latent_prompts}
-        say(f"{name}: {len(latent_prompts)} of {len(attempts)} prompts got J = 10, {len(different)} of them different")
+        wordings = [normalised(attempt.prompt) for attempt in d_rl(attempts)]
+        say(f"{name}: {len(wordings)} of {len(attempts)} prompts got J = 10, {len(set(wordings))} of them different")
         if invalid := called_invalid(attempts):
             say(f"The judge calls all {invalid} badly answered questions invalid and rewards none. Use another judge.")
     controls = {name: loaded(model) for name, model in others.items()}

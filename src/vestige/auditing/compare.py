@@ -17,7 +17,7 @@ from vestige.artifacts.layout import AuditFolder, RunFolder
 from vestige.artifacts.scores import Measurement, Question, Source, read_table
 from vestige.auditing.logs import files_of
 from vestige.auditing.questions import Questions
-from vestige.auditing.table import QuestionScore, read_scores
+from vestige.auditing.table import ModelScores, columns_of, read_scores
 from vestige.core.errors import InputError
 from vestige.core.files import refuse_special
 from vestige.core.seeds import derive_seed
@@ -203,7 +203,7 @@ def _read(name: str, path: Path, known: _LogQuestions) -> Iterator[tuple[str, Va
     if not path.exists():
         raise InputError(f"{path}: there is no such log or table. Check the path.")
     if path.is_file() and not reader_of(path):
-        yield from _of_table(read_scores(path), name, known.groups)
+        yield from _of_table(columns_of(read_scores(path)), name, known.groups)
         return
     audits = RunFolder(path).audits() if path.is_dir() else []
     for audit in audits:
@@ -274,19 +274,20 @@ def _of_audit(audit: AuditFolder, name: str, known: _LogQuestions) -> Iterator[t
             yield f"{name}: {model}", values
 
 
-def _of_table(rows: Sequence[QuestionScore], name: str, groups: dict[str, str]) -> Iterator[tuple[str, Values]]:
+def _of_table(columns: Sequence[ModelScores], name: str, groups: dict[str, str]) -> Iterator[tuple[str, Values]]:
     by_model: dict[str, Values] = {}
-    for row in rows:
-        if row.unit == "bits":
-            measurement = Measurement(row.format, "own words", "bits", low=None, high=None)
-        else:
-            measurement = Measurement(row.format, "own words", "overlap")
-        known = by_model.setdefault(row.model, {}).setdefault(_TaskScore(row.split, measurement), {})
-        if row.item in known:
-            raise InputError(f"{one_line(row.model)}: the question {one_line(row.item)} has two scores.")
-        known[row.item] = math.nan if row.score is None else row.score
-        if row.group:
-            groups.setdefault(row.item, row.group)
+    for column in columns:
+        measurement = Measurement(column.format, "own words", "overlap")
+        if column.unit == "bits":
+            measurement = Measurement(column.format, "own words", "bits", low=None, high=None)
+        values = by_model.setdefault(column.model, {})
+        for place, item in enumerate(column.items):
+            known = values.setdefault(_TaskScore(column.splits[place], measurement), {})
+            if item in known:
+                raise InputError(f"{one_line(column.model)}: the question {one_line(item)} has two scores.")
+            known[item] = float(column.scores[place])
+            if column.groups[place]:
+                groups.setdefault(item, column.groups[place])
     if len(by_model) == 1:
         yield name, next(iter(by_model.values()))
     else:

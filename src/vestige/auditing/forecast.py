@@ -20,6 +20,7 @@ from vestige.auditing.settings import QUICK_OPEN, QUICK_SAID
 from vestige.core.errors import InputError
 from vestige.core.items import QUESTION_FORMS
 from vestige.core.text import Names, Sentences
+from vestige.data.facts import facts_of
 from vestige.metrics.intervals import PRIOR, PRIOR_BITS, PRIOR_GRADED, TYPICAL, TYPICAL_BITS, Noise
 from vestige.metrics.planning import (
     ADVISED_CONTROLS,
@@ -111,15 +112,14 @@ def forecast_audit(request: AuditRequest) -> AuditForecast:
 
     check_request(request, whole=False)
     request = within_reach(request)
-    planned = plan_audit(request, contexts=False)
-    request = with_control(request, planned)
+    request = with_control(plan_audit(request, contexts=False))
     n = len(request.models)
-    rows = [TaskCost(f"evaluate by {q.eval}", 0, 0, q.n_items, models=n, least=n) for q in planned.questions]
+    rows = [TaskCost(f"evaluate by {q.eval}", 0, 0, q.n_items, models=n, least=n) for q in request.questions]
     # Of relearnings on retained items, controls get the plain one in any case.
-    plain = next((a for a in planned.attacks if relearns_retained(a.plan)), None)
-    for attack in planned.attacks:
+    plain = next((a for a in request.attacks if relearns_retained(a.plan)), None)
+    for attack in request.attacks:
         plan, kind = attack.plan, attack_of(attack.plan)
-        after = after_an_attack(planned.questions, plan.kind)
+        after = after_an_attack(request.questions, plan.kind)
         questions = len(after) * len(plan.points) * len(plan.tested)
         retrained, unlearned, control = (request.names(role) for role in ("retrained", "unlearned", "suppressed"))
         models, least = 0, len(retrained) if attack is plain else 0
@@ -136,7 +136,7 @@ def forecast_audit(request: AuditRequest) -> AuditForecast:
         evaluations = published_requests(*request.published, request.seed)
         n_published = sum(len(e.settings.build_questions(e.items, e.views)) for e in evaluations)
     steps = 0 if all(m.model for m in request.models) else suppression(request, "", "").n_steps
-    return AuditForecast(len(request.models), tuple(rows), planned.untested, steps, n_published)
+    return AuditForecast(len(request.models), tuple(rows), request.untested, steps, n_published)
 
 
 MOVED = 0.6
@@ -224,7 +224,8 @@ class AuditPower:
 
 def foresee_audit(request: AuditRequest) -> AuditPower:
     """Predict the power of an audit of these data. Of models only the number of controls counts (5 without any)."""
-    planned, thresholds = plan_audit(request, contexts=False), request.settings.of_gap(_GAP_BITS)
+    is_quick = QUICK_SAID in request.untested
+    request, thresholds = plan_audit(request, contexts=False), request.settings.of_gap(_GAP_BITS)
     if thresholds.scope == "population":
         raise InputError("a plan is made for verdicts about these facts. Leave scope=population out")
     splits = request.splits.splits
@@ -232,11 +233,12 @@ def foresee_audit(request: AuditRequest) -> AuditPower:
     # Where the retain set gives every answer away all are judged, as in `ground.judged_items`.
     ids = {i.id for i in judged or splits["forget"]}
     # A fact is known by its first wording, as the judge has it.
-    first = {i: planned.facts.get(i, i) for i in ids}
+    leads = facts_of(request.limited.splits["forget"])
+    first = {i: leads.get(i, i) for i in ids}
     facts = len(set(first.values()))
     # Who has no controls yet is told what as many as are advised would show.
     design = Design(facts, len(request.names("retrained")) or ADVISED_CONTROLS, len(ids) / facts)
-    steady = _typical(planned.questions, len(splits.get("holdout", ())), len(ids))
+    steady = _typical(request.questions, len(splits.get("holdout", ())), len(ids))
     tries = [
         CountedAttack(
             len({first[i] for i in plan.tested if i in ids}) / facts,
@@ -244,10 +246,10 @@ def foresee_audit(request: AuditRequest) -> AuditPower:
             True,
             relearns_retained(plan),
         )
-        for plan in (attack.plan for attack in planned.attacks)
+        for plan in (attack.plan for attack in request.attacks)
         if not plan.shows_answers
     ]
-    for _ in attacks_of_freeform(planned, splits["forget"]):
+    for _ in attacks_of_freeform(request):
         tries.append(CountedAttack(1.0, ("generate_plain",), False, False))
     # An attack whose tested facts are all given away by the retain set decides nothing.
     tries = [attempt for attempt in tries if attempt.items > 0]
@@ -264,7 +266,7 @@ def foresee_audit(request: AuditRequest) -> AuditPower:
     worst = max(steady.shares.values(), key=lambda noise: noise.fact / noise.ruler**2)
     effects = shown(worst, thresholds.delta), shown(steady.bits, thresholds.delta_bits)
     without = () if splits.get("holdout") else (NO_HOLDOUT,)
-    never = QUICK_OPEN if QUICK_SAID in request.untested else ("indistinguishable",) if without else ()
+    never = QUICK_OPEN if is_quick else ("indistinguishable",) if without else ()
 
     every = {*requirements, *never}
 
@@ -303,7 +305,7 @@ def foresee_audit(request: AuditRequest) -> AuditPower:
         by_controls={m: holds(whole, of=design._replace(controls=m)) for m in _CONTROLS},
         needed="" if never or whole_holds >= POWER else describe_needed(needed(whole, design, singles=True), design),
         given_away=least_given_away(design.controls),
-        untested=(*without, *planned.untested),
+        untested=(*without, *request.untested),
         cannot_hold=never,
     )
 

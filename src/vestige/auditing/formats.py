@@ -8,7 +8,7 @@ Subjects by formats: how much of the forget set each still expresses, the worst 
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
 from typing import NamedTuple
@@ -504,103 +504,55 @@ class Expressed(NamedTuple):
         return [evidence for evidence in self.evidence.values() if evidence.unit == "bits"]
 
 
-@dataclass
-class Matrix:
-    """The lines on all subjects in all formats, and the knowledge of one subject at a time.
-
-    The draws of a subject take a megabyte, so that those of all subjects are kept only where their orders are compared.
-    """
-
-    ground: Ground
-    tested: TestedFormats
-    _cells: dict[str, list[MatrixCell]] = field(default_factory=dict)
-    _worst: dict[str, WorstLine] = field(default_factory=dict)
-    _kept: dict[str, Expressed] = field(default_factory=dict)
-
-    @cached_property
-    def _levels(self) -> dict[tuple[str, str], Estimate]:
-        """Return the mean score by format and subject. Many subjects share one set of draws."""
-        ground = self.ground
-        levels: dict[tuple[str, str], Estimate] = {}
-        for scale, line in self.tested.reads:
-            subjects = [name for name in ground.plan.audited if ground.has(name, scale.key)]
-            for start in range(0, len(subjects), _AT_ONCE):
-                portion = subjects[start : start + _AT_ONCE]
-                rows = np.stack([scale.scores(name) for name in portion])
-                of_rows = ground.levels(rows, scale.controls.sample, line.metric)
-                levels |= {(scale.name, name): level for name, level in zip(portion, of_rows, strict=True)}
-        return levels
-
-    @cached_property
-    def _orders_tested(self) -> bool:
-        """Whether the orders of methods are compared. Without a limit the cost would grow with the square of them."""
-        n_scales = len(self.tested.scales)
-        n_pairs = math.comb(len(self._methods), 2) * n_scales * (n_scales - 1)
-        return least_p(n_pairs, self.ground.resamples) <= TAIL
-
-    @property
-    def _methods(self) -> list[str]:
-        """The subjects without the positive control, which is not compared with them."""
-        return [name for name in self.ground.plan.audited if name != self.ground.plan.suppressed]
-
-    def read(self, subject: str) -> Expressed:
-        """Return one subject's knowledge in the admitted formats, and note its lines."""
-        expressed = expressed_in(self.ground, self.tested, subject)
-        if self._orders_tested:
-            self._kept[subject] = expressed
-        draws = expressed.draws
-        bands = {}
-        if draws:
-            metric = self.tested.scales[0].unit
-            self._worst[subject] = worst_line(subject, metric, draws)
-            bands = dict(zip(draws, simultaneous(list(draws.values())), strict=True))
-        cells = []
-        for scale, _ in self.tested.reads:
-            level = self._levels.get((scale.name, subject))
-            if level is None:
-                continue
-            leaked = band = None
-            if scale.name in draws:
-                leaked = draws[scale.name].estimate(scale.unit, scale.unit)
-                band = draws[scale.name].estimate(scale.unit, scale.unit, bands[scale.name])
-            below = _is_below(self.ground, expressed, scale)
-            cells.append(MatrixCell(subject, scale.name, level, leaked, band, below))
-        self._cells[subject] = cells
-        return expressed
-
-    @property
-    def cells(self) -> tuple[MatrixCell, ...]:
-        """The cells of the subjects that were read, a subject after the other."""
-        return tuple(cell for name in self.ground.plan.audited for cell in self._cells.get(name, ()))
-
-    @property
-    def worst(self) -> tuple[WorstLine, ...]:
-        """The greatest leakage of each subject that was read."""
-        return tuple(self._worst[name] for name in self.ground.plan.audited if name in self._worst)
-
-    @property
-    def never(self) -> tuple[WorstLine, ...]:
-        """Each control judged by the others."""
-        return _never(self.ground, self.tested)
-
-    @property
-    def reversals(self) -> tuple[ReversalLine, ...]:
-        """The pairs of methods that two formats rank in other orders."""
-        if not self._orders_tested:
-            return ()
-        return _reversals(self.ground, self.tested.scales, {name: self._kept[name] for name in self._methods})
-
-    @property
-    def untested(self) -> Sentences:
-        """Whether orders were not compared, in a sentence."""
-        if self._orders_tested:
-            return ()
-        n = len(self._methods)
-        return (f"Whether scores rank the {n} models in other orders was not tested: the pairs are too many.",)
-
-
 _AT_ONCE = 256
 """Subjects whose levels are drawn together, for 20 MB of draws."""
+
+
+Levels = dict[tuple[str, str], Estimate]
+"""The mean score by format and subject."""
+
+
+def levels_of(ground: Ground, tested: TestedFormats) -> Levels:
+    """The levels of all subjects. Many share one set of draws."""
+    levels: Levels = {}
+    for scale, line in tested.reads:
+        subjects = [name for name in ground.plan.audited if ground.has(name, scale.key)]
+        for start in range(0, len(subjects), _AT_ONCE):
+            portion = subjects[start : start + _AT_ONCE]
+            rows = np.stack([scale.scores(name) for name in portion])
+            of_rows = ground.levels(rows, scale.controls.sample, line.metric)
+            levels |= {(scale.name, name): level for name, level in zip(portion, of_rows, strict=True)}
+    return levels
+
+
+def compares_orders(tested: TestedFormats, n_methods: int, resamples: int) -> bool:
+    """Whether the orders of methods are compared. Without a limit the cost would grow with the square of them."""
+    n_scales = len(tested.scales)
+    n_pairs = math.comb(n_methods, 2) * n_scales * (n_scales - 1)
+    return least_p(n_pairs, resamples) <= TAIL
+
+
+def subject_lines(
+    ground: Ground, tested: TestedFormats, levels: Levels, subject: str, expressed: Expressed
+) -> tuple[list[MatrixCell], list[WorstLine]]:
+    """The line of one subject in every format, and its greatest leakage."""
+    draws = expressed.draws
+    worst = []
+    bands = {}
+    if draws:
+        worst.append(worst_line(subject, tested.scales[0].unit, draws))
+        bands = dict(zip(draws, simultaneous(list(draws.values())), strict=True))
+    cells = []
+    for scale, _ in tested.reads:
+        level = levels.get((scale.name, subject))
+        if level is None:
+            continue
+        leaked = band = None
+        if scale.name in draws:
+            leaked = draws[scale.name].estimate(scale.unit, scale.unit)
+            band = draws[scale.name].estimate(scale.unit, scale.unit, bands[scale.name])
+        cells.append(MatrixCell(subject, scale.name, level, leaked, band, _is_below(ground, expressed, scale)))
+    return cells, worst
 
 
 def _is_below(ground: Ground, expressed: Expressed, scale: Scale) -> bool:
@@ -621,7 +573,7 @@ def worst_line(subject: str, metric: str, draws: Mapping[str, Draws]) -> WorstLi
     return WorstLine(subject, Estimate(metric, metric, value, low, high, n, method), where)
 
 
-def _never(ground: Ground, tested: TestedFormats) -> tuple[WorstLine, ...]:
+def never_lines(ground: Ground, tested: TestedFormats) -> tuple[WorstLine, ...]:
     """Every control as if it were a subject, against the others: how far models that never saw the facts differ."""
     lines = []
     for name in ground.plan.retrained:
@@ -658,7 +610,10 @@ def expressed_in(ground: Ground, tested: TestedFormats, subject: str) -> Express
     return Expressed(evidence, beyond, tuple(not_asked), picks)
 
 
-def _reversals(ground: Ground, scales: Sequence[Scale], expressed: dict[str, Expressed]) -> tuple[ReversalLine, ...]:
+def reversal_lines(
+    ground: Ground, scales: Sequence[Scale], expressed: Mapping[str, Expressed]
+) -> tuple[ReversalLine, ...]:
+    """The pairs of methods that two formats rank in other orders."""
     apart: dict[tuple[str, str], dict[str, Draws]] = {}
     for scale in scales:
         asked = [name for name, of_subject in expressed.items() if scale.name in of_subject.leaks]

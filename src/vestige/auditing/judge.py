@@ -13,13 +13,27 @@ from vestige.artifacts.audits import (
     AuditPlan,
     FactLine,
     GroupLine,
+    MatrixCell,
     VerdictLine,
+    WorstLine,
 )
 from vestige.artifacts.scores import Source
 from vestige.auditing.claims import verdicts
 from vestige.auditing.claims.evidence import SubjectEvidence
 from vestige.auditing.control_checks import knowing, made_of_others, same_trainings, seen
-from vestige.auditing.formats import Matrix, TestedFormats, read_formats, read_stored, unlike_controls
+from vestige.auditing.formats import (
+    Expressed,
+    TestedFormats,
+    compares_orders,
+    expressed_in,
+    levels_of,
+    never_lines,
+    read_formats,
+    read_stored,
+    reversal_lines,
+    subject_lines,
+    unlike_controls,
+)
 from vestige.auditing.ground import Case, Ground, by_fact, judged_items, shown
 from vestige.auditing.groups import parts_of
 from vestige.auditing.measures import (
@@ -40,7 +54,7 @@ from vestige.metrics.intervals import RESAMPLES
 from vestige.metrics.planning import ADVISED_CONTROLS, LEAST_CONTROLS
 from vestige.metrics.verdicts import Thresholds
 
-VERSION = 19
+VERSION = 20
 """A part of the identity of a study's cells. Raised when the same answers would be judged otherwise."""
 RULES = "rules of judging"
 """The name of the rules in a sealed plan."""
@@ -76,12 +90,11 @@ def _judged(case: Case, checked: Ground, left_out: Sentences, resamples: int) ->
     # The margins that were asked for are printed beside those that the answers made wider.
     ground, asked = _with_margins(_without_collapsed(ground)), ground.thresholds
     tested = read_formats(ground)
-    matrix = Matrix(ground, tested)
     recovery = try_attacks(ground, tested)
     membership = read_membership(ground)
     kept_knowledge = KeptKnowledge(ground)
     plan = ground.plan
-    suppressed = matrix.read(plan.suppressed) if plan.suppressed else None
+    suppressed = expressed_in(ground, tested, plan.suppressed) if plan.suppressed else None
     ability = read_ability(ground, recovery, suppressed)
     # Doubts come of what was read, and so after it: blocks and verdicts heed them, levels do not change.
     knowledge = knowing(ground, tested, suppressed)
@@ -93,13 +106,27 @@ def _judged(case: Case, checked: Ground, left_out: Sentences, resamples: int) ->
     facts: list[FactLine] = []
     groups: list[GroupLine] = []
     of_groups, of_stored_groups = parts_of(ground, tested), parts_of(ground, stored)
+    levels = levels_of(ground, tested)
+    cells: list[MatrixCell] = []
+    worst: list[WorstLine] = []
+    # The positive control is not compared with methods.
+    methods = [name for name in plan.audited if name != plan.suppressed]
+    orders_compared = compares_orders(tested, len(methods), resamples)
+    expressed_by: dict[str, Expressed] = {}
     for subject in plan.audited:
+        expressed = expressed_in(ground, tested, subject)
+        of_subject = subject_lines(ground, tested, levels, subject, expressed)
+        cells += of_subject[0]
+        worst += of_subject[1]
+        # The draws of a subject take a megabyte, so that they are kept only for this comparison.
+        if orders_compared and subject in methods:
+            expressed_by[subject] = expressed
         about = SubjectEvidence(
             subject=subject,
             ground=ground.about(subject),
             tested=tested,
             groups=of_groups,
-            expressed=matrix.read(subject),
+            expressed=expressed,
             stored=stored,
             stored_groups=of_stored_groups,
             recovery=recovery,
@@ -121,6 +148,11 @@ def _judged(case: Case, checked: Ground, left_out: Sentences, resamples: int) ->
         if name != plan.target
     )
     warnings = (*left_out, *weak_controls(ground), *doubts, *of_subjects, *_like_target(tested))
+    orders: Sentences = ()
+    if not orders_compared:
+        orders = (
+            f"Whether scores rank the {len(methods)} models in other orders was not tested: the pairs are too many.",
+        )
     untested = (
         *(f"{shown(name)}, {why}." for (name, _), why in ground.collapsed.items()),
         *warnings,
@@ -129,7 +161,7 @@ def _judged(case: Case, checked: Ground, left_out: Sentences, resamples: int) ->
         *filter(None, (not_counted, ground.apart, ground.plan.told_by)),
         *_of_controls(ground),
         *tested.untested,
-        *matrix.untested,
+        *orders,
         *recovery.untested,
         *membership.untested,
         *kept_knowledge.untested,
@@ -146,10 +178,10 @@ def _judged(case: Case, checked: Ground, left_out: Sentences, resamples: int) ->
         control=tuple(line for line in lines if line.subject == plan.suppressed),
         able=ability.lines,
         formats=tuple(read.line for read in tested.reads),
-        matrix=matrix.cells,
-        worst=matrix.worst,
+        matrix=tuple(cells),
+        worst=tuple(worst),
         attacked=recovery.attacked,
-        never=matrix.never,
+        never=never_lines(ground, tested),
         n_judged=len(ground.judged),
         n_apart=len(plan.splits["forget"]) - len(ground.judged),
         references=plan.references,
@@ -157,7 +189,7 @@ def _judged(case: Case, checked: Ground, left_out: Sentences, resamples: int) ->
         sealed=_sealed(plan),
         unchanged=plan.unchanged,
         stored=facts_stored,
-        reversals=matrix.reversals,
+        reversals=reversal_lines(ground, tested.scales, expressed_by),
         gains=tuple(map(gain_line, recovery.tried)),
         curves=recovery.curves,
         budget=budget,

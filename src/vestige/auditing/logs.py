@@ -49,23 +49,11 @@ class _ParsedLog:
     digest: str
     items: tuple[Items, ...] = ()
 
-    @property
-    def who(self) -> str:
-        return f"{one_line(self.entry.name, width=60)} ({one_line(str(self.entry.path), width=200)})"
-
-    @property
-    def model(self) -> tuple[str, str]:
-        return self.entry.name, self.entry.attack
-
-    @property
-    def is_target(self) -> bool:
-        return self.entry.role == "target" and not self.entry.attack
-
     def with_parts(self, parts: Iterable[LogPart]) -> "_ParsedLog":
         return replace(self, log=self.log._replace(parts=tuple(parts)))
 
     def unfit(self, why: str) -> Unfit:
-        return Unfit(self.entry.name, f"{self.who}{why}")
+        return Unfit(self.entry.name, f"{self.entry.who}{why}")
 
 
 def files_of(path: Path, score: str = "") -> tuple[Path, ...]:
@@ -250,7 +238,7 @@ class _Reading:
                 self._leave_out(error, out)
         _refuse_unused(self.stated.how, read)
         read = _by_task([parsed for parsed in read if parsed.entry.name not in out], self.stated.splits)
-        target = [parsed for parsed in read if parsed.is_target]
+        target = [parsed for parsed in read if parsed.entry.is_target]
         if not target:
             raise InputError("no log is the target's, the model before unlearning. Give one as target=FILE")
         for parsed in read:
@@ -276,25 +264,26 @@ class _Reading:
         files: dict[tuple[str, str], list[str]] = defaultdict(list)
         who: dict[tuple[str, str], _ParsedLog] = {}
         for parsed in read:
-            files[parsed.model].append(parsed.digest)
-            who.setdefault(parsed.model, parsed)
+            files[parsed.entry.model].append(parsed.digest)
+            who.setdefault(parsed.entry.model, parsed)
         whole: dict[tuple[str, ...], tuple[str, str]] = {}
         for model, digests in files.items():
             original = whole.setdefault(tuple(sorted(digests)), model)
             if original != model:
                 same = "is byte for byte the log" if len(digests) == 1 else "is byte for byte the logs"
-                self._leave_out(who[model].unfit(f" {same} of {who[original].who}, so both are one model."), out)
+                self._leave_out(who[model].unfit(f" {same} of {who[original].entry.who}, so both are one model."), out)
         kept = []
         first_of: dict[str, _ParsedLog] = {}
         for parsed in read:
             if parsed.entry.name in out:
                 continue
             first = first_of.setdefault(parsed.digest, parsed)
-            if first.model == parsed.model or _degenerate(parsed.log):
+            if first.entry.model == parsed.entry.model or _degenerate(parsed.log):
                 kept.append(parsed)
                 continue
-            note = f"a file of {parsed.who} is byte for byte a file of {first.who}, so it is not counted twice"
-            if set(files[parsed.model]) - {parsed.digest}:
+            files_of_both = f"a file of {parsed.entry.who} is byte for byte a file of {first.entry.who}"
+            note = f"{files_of_both}, so it is not counted twice"
+            if set(files[parsed.entry.model]) - {parsed.digest}:
                 self.notes.append(f"{note[0].upper()}{note[1:]}.")
             else:
                 self._leave_out(parsed.unfit(f": {note}."), out)
@@ -385,7 +374,7 @@ def _forget_sizes(parsed: _ParsedLog) -> tuple[int, ...]:
 
 
 def _unmatched(parsed: _ParsedLog, n: int, read: Sequence[_ParsedLog]) -> Unfit:
-    of_target = [size for one in read if one.is_target for size in _forget_sizes(one)]
+    of_target = [size for one in read if one.entry.is_target for size in _forget_sizes(one)]
     return parsed.unfit(
         f" holds {n} forget questions without their text, and the target's log {of_target[0] if of_target else 0}, so "
         "that they cannot be matched. For the nested forget sets of TOFU name the set, as in --forget forget05."
@@ -479,7 +468,7 @@ def _by_task(read: Sequence[_ParsedLog], splits: Mapping[str, str]) -> list[_Par
     read = [parsed.with_parts(map(named, parsed.log.parts)) for parsed in read]
     by_model: dict[tuple[str, str], set[str]] = defaultdict(set)
     for parsed in read:
-        by_model[parsed.model] |= {part.task for part in parsed.log.parts}
+        by_model[parsed.entry.model] |= {part.task for part in parsed.log.parts}
     tasks = {task for of_model in by_model.values() for task in of_model if task}
     # A task that is called as a split is of it.
     stated = {task: task for task in tasks if task in SPLITS} | dict(splits)
@@ -588,7 +577,7 @@ def _merged(read: Sequence[_ParsedLog], notes: list[str], unfit: list[Unfit]) ->
             if parsed.entry.role == "unlearned":
                 asked[key] |= set(items)
                 frames[key][parsed.log.prompt] += 1
-            parts[parsed.model, key].append((parsed, part, items))
+            parts[parsed.entry.model, key].append((parsed, part, items))
     columns = []
     for (_, key), several in parts.items():
         usual = max(frames[key], key=frames[key].__getitem__, default="")
@@ -699,11 +688,11 @@ def _with_truth_decided(columns: Sequence[LogColumn], notes: list[str], unfit: l
     undecided = [column for column in columns if column.part.otherwise is not None]
     if not undecided:
         return list(columns)
-    decided: dict[tuple[str, str, str], LogColumn] = {}
+    decided: dict[tuple[_Key, _Key], LogColumn] = {}
     unclear: set[_Key] = set()
-    for key in dict.fromkeys((column.part.split, column.part.name) for column in undecided):
-        same = [column for column in columns if (column.part.split, column.part.name) == key]
-        known = [_by_item(column) for column in same if column.part.otherwise is None]
+    for key in dict.fromkeys(column.key for column in undecided):
+        same = [column for column in columns if column.key == key]
+        known = [column.scores for column in same if column.part.otherwise is None]
         if not known:
             reading = _by_order(same)
             if reading is None and key[0] == "forget":
@@ -717,13 +706,14 @@ def _with_truth_decided(columns: Sequence[LogColumn], notes: list[str], unfit: l
                 unclear.add(key)
                 continue
             anchor = next(column for column in same if column.entry.role == "target")
-            known = [_by_item(anchor, otherwise=reading)]
+            other = anchor.part.otherwise
+            known = [anchor.by_item(other) if reading and other is not None else anchor.scores]
         mean = {item: float(np.mean([one[item] for one in known if item in one])) for one in known for item in one}
         for column in same:
             if column.part.otherwise is None:
                 continue
             # A ratio of 0, or one cut off at 1, is the same for many questions and has no pattern.
-            inside = {item: score for item, score in _by_item(column).items() if 0 < score < 1 and score != 0.5}
+            inside = {item: score for item, score in column.scores.items() if 0 < score < 1 and score != 0.5}
             agreement = _correlation(inside, mean)
             if agreement is None or abs(agreement) < _ALIKE:
                 unfit.append(_undecided(column, "and its pattern over questions agrees with no other log"))
@@ -731,7 +721,7 @@ def _with_truth_decided(columns: Sequence[LogColumn], notes: list[str], unfit: l
             otherwise = agreement < 0
             scores = column.part.otherwise if otherwise else column.part.scores
             part = column.part._replace(scores=scores, otherwise=None)
-            decided[column.entry.name, column.entry.attack, " ".join(key)] = column._replace(part=part)
+            decided[column.entry.model, key] = column._replace(part=part)
             read_as = "right / (right + wrong)" if otherwise else "R = wrong / right"
             notes.append(
                 f"{one_line(column.entry.name, width=60)}: the log does not tell the definition of its truth ratio "
@@ -740,10 +730,9 @@ def _with_truth_decided(columns: Sequence[LogColumn], notes: list[str], unfit: l
             )
     result = []
     for column in columns:
-        if (column.part.split, column.part.name) in unclear:
+        if column.key in unclear:
             continue
-        key3 = column.entry.name, column.entry.attack, f"{column.part.split} {column.part.name}"
-        result.append(decided.get(key3, column) if column.part.otherwise is not None else column)
+        result.append(decided.get((column.entry.model, column.key), column))
     return result
 
 
@@ -754,11 +743,6 @@ def _undecided(column: LogColumn, why: str) -> Unfit:
         f"its truth ratio has ({column.part.split}), {why}. Keep .hydra/config.yaml beside the log, or evaluate "
         "it again.",
     )
-
-
-def _by_item(column: LogColumn, *, otherwise: bool = False) -> dict[str, float]:
-    scores = column.part.otherwise if otherwise and column.part.otherwise is not None else column.part.scores
-    return {item: score for item, score in zip(column.items, scores.tolist(), strict=True) if not np.isnan(score)}
 
 
 def _correlation(first: Mapping[str, float], second: Mapping[str, float]) -> float | None:
@@ -776,14 +760,10 @@ _CLEAR = 4.0
 """Standard errors by which a mean difference is beyond chance here, since all that follows rests on it."""
 
 
-def _above(columns: Sequence[LogColumn], *, otherwise: bool = False) -> tuple[float, float] | None:
+def _above(columns: Sequence[LogColumn]) -> tuple[float, float] | None:
     """The mean of target less controls over questions, and in standard errors. It is None if one is missing."""
-    target = [
-        _by_item(one, otherwise=otherwise) for one in columns if one.entry.role == "target" and not one.entry.attack
-    ]
-    controls = [
-        _by_item(one, otherwise=otherwise) for one in columns if one.entry.role == "retrained" and not one.entry.attack
-    ]
+    target = [one.scores for one in columns if one.entry.is_target]
+    controls = [one.scores for one in columns if one.entry.is_control]
     if not target or not controls:
         return None
     differences = []
@@ -811,9 +791,7 @@ def _compared(columns: Sequence[LogColumn], notes: list[str], unfit: list[Unfit]
     Raises:
         InputError: The target has no score of the forget set, or a log is of another forget set.
     """
-    of_target = {
-        (one.part.split, one.part.name) for one in columns if one.entry.role == "target" and not one.entry.attack
-    }
+    of_target = {one.key for one in columns if one.entry.is_target}
     if not any(split == "forget" for split, _ in of_target):
         raise InputError(
             "the target's log holds no questions of the forget set that can be matched. Give one that does"
@@ -821,16 +799,16 @@ def _compared(columns: Sequence[LogColumn], notes: list[str], unfit: list[Unfit]
     core: dict[_Key, set[str]] = defaultdict(set)
     target_items: dict[_Key, set[str]] = defaultdict(set)
     for column in columns:
-        key = column.part.split, column.part.name
+        key = column.key
         if column.entry.role != "retrained":
             core[key] |= set(column.items)
-        if column.entry.role == "target" and not column.entry.attack:
+        if column.entry.is_target:
             target_items[key] |= set(column.items)
     kept = []
     lacking: dict[_Key, list[str]] = defaultdict(list)
     problems: dict[tuple[str, str], list[str]] = defaultdict(list)
     for column in columns:
-        key = column.part.split, column.part.name
+        key = column.key
         if key not in of_target and column.entry.base:
             continue
         if key not in of_target:
@@ -840,17 +818,17 @@ def _compared(columns: Sequence[LogColumn], notes: list[str], unfit: list[Unfit]
         own = set(column.items)
         if not own & target_items[key]:
             if key[0] == "forget" and column.part.measurement.score_type != "order":
-                problems[column.entry.name, column.entry.attack].append(_of_another_set(column, target_items[key]))
+                problems[column.entry.model].append(_of_another_set(column, target_items[key]))
             continue
         places = [n for n, item in enumerate(column.items) if item in items]
         if len(places) < len(column.items):
             column = column._replace(part=column.part.only(places), items=tuple(column.items[n] for n in places))
         lacks = len(target_items[key] - own)
         if column.entry.role == "retrained" and key[0] == "forget" and lacks > _MOST_LACKING * len(target_items[key]):
-            problems[column.entry.name, column.entry.attack].append(_cut_short(column, lacks, len(target_items[key])))
+            problems[column.entry.model].append(_cut_short(column, lacks, len(target_items[key])))
             continue
         kept.append(column)
-    fit = {(one.entry.name, one.entry.attack) for one in kept if one.part.split == "forget"}
+    fit = {one.entry.model for one in kept if one.part.split == "forget"}
     for model, of_model in problems.items():
         # A model that can be compared by one score of the forget set stays with that.
         if model not in fit:
@@ -867,23 +845,18 @@ _MOST_LACKING = 0.1
 """The share of the target's questions that a control may lack. Each missing question is untested for all models."""
 
 
+def _holds(column: LogColumn) -> str:
+    return f"{column.entry.who}, {column.part.name}, holds {len(column.items)} forget questions"
+
+
 def _cut_short(column: LogColumn, lacks: int, of: int) -> str:
-    who = f"{one_line(column.entry.name, width=60)} ({one_line(str(column.entry.path), width=200)})"
-    return (
-        f"{who}, {column.part.name}, holds {len(column.items)} forget questions and lacks {lacks} of the target's "
-        f"{of}: it is cut short, or of another forget set."
-    )
+    return f"{_holds(column)} and lacks {lacks} of the target's {of}: it is cut short, or of another forget set."
 
 
 def _of_another_set(column: LogColumn, target: set[str]) -> str:
-    who = f"{one_line(column.entry.name, width=60)} ({one_line(str(column.entry.path), width=200)})"
-    n, name = len(column.items), column.part.name
     if column.part.prompts:
-        return (
-            f"{who}, {name}, holds {n} forget questions and none of the target's {len(target)} is among them: it is of "
-            "another forget set."
-        )
-    return f"{who}, {name}, holds {n} forget questions and none of them is the target's: they cannot be matched."
+        return f"{_holds(column)} and none of the target's {len(target)} is among them: it is of another forget set."
+    return f"{_holds(column)} and none of them is the target's: they cannot be matched."
 
 
 def _with_direction(columns: Sequence[LogColumn], notes: list[str]) -> list[LogColumn]:

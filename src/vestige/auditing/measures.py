@@ -10,9 +10,9 @@ with the gained bits. A warning and no verdict: whether answers were carried in 
 (`recovery`).
 
 The claim `utility preserved`: how much lower than the target the subject scores on retained knowledge. The
-statement concerns these two models: trainings are not resampled, so seeds do not count. In the scope `these` it
-concerns the items of the split: with all items scored the loss is a number, and with a part of the items only the
-others are unknown (arms times sqrt(1 - share asked), the correction for a finite population).
+loss always has the error of another training. In the scope `these` it concerns the items of the split: with all items
+scored nothing else is uncertain, and with a part of the items only the others are unknown (arms times
+sqrt(1 - share asked), the correction for a finite population).
 """
 
 import math
@@ -35,8 +35,9 @@ from vestige.auditing.ground import ClaimEvidence, Ground, shown
 from vestige.core.text import Items, Sentences
 from vestige.metrics import information
 from vestige.metrics.contrasts import Draws, Quantity, mean_draws
-from vestige.metrics.intervals import spread
+from vestige.metrics.intervals import ByItem, ByResample, spread
 from vestige.metrics.memorization import forget_quality, harmonic_mean
+from vestige.metrics.trainings import KEPT_AGAIN, KEPT_OTHER, kept_error
 from vestige.metrics.verdicts import Evidence, stays_below
 
 SPLITS = ("retain", "independent", "factual")
@@ -81,7 +82,7 @@ class KeptKnowledge:
                     left_out.append(f"{name}: {knows}: there is nothing to keep")
                     continue
                 draws = _loss(ground, name, items, Quantity(target, scores[None], (-1.0, 1.0)))
-                draws = _with_training(ground, key, items, draws)
+                draws = _with_training(ground, key, items, scores, draws)
                 harms.append(Evidence(name, draws, "harm", "share"))
                 self.lines.append(KeptLine(subject, split, form, draws.estimate("harm", "share")))
         return ClaimEvidence(ground.verdicts(stays_below, harms), tuple(left_out), tuple(missing))
@@ -134,24 +135,38 @@ def _loss(ground: Ground, name: str, items: Items, quantity: Quantity) -> Draws:
     return replace(draws, low=low, high=high, method=method, item_error=unknown * draws.item_error)
 
 
-def _with_training(ground: Ground, key: str, items: Items, draws: Draws) -> Draws:
-    """The loss with the error of another training, as far as two controls or more show it on these questions.
+def _with_training(ground: Ground, key: str, items: Items, subject: ByItem, draws: Draws) -> Draws:
+    """The loss with the error of another training: a weaker recipe must not look like damage by unlearning.
 
-    A recipe that is simply weaker must not look like something that unlearning destroyed.
+    Two controls or more that answered these questions show this error. With fewer, public trainings give it. Another
+    recipe, such as that of the one control, can then explain a loss. It raises no doubt about a model without a loss.
     """
     names = [n for n in ground.plan.retrained if ground.scores.common([n], key, items) == items]
+    known = ground.scores.rows([ground.plan.target, *names], key, items)
+    target, controls = known[0], known[1:]
+
+    def noise(error: float, df: float) -> ByResample:
+        return error * ground.sample(items, "kept", fixed=False).noise("another training", df)
+
     if len(names) < 2:
-        return draws
-    target, *rows = ground.scores.rows([ground.plan.target, *names], key, items)
-    controls = np.stack(rows)
-    prior = ground.prior("graded").scaled(target, controls)
-    estimate = spread(controls, target - controls.mean(axis=0), prior, width=1.0)
-    # What recipes differ by is in the controls' means, and no prior of seeds may shrink it.
-    error = math.sqrt(max(float(estimate.variance), float(controls.mean(axis=1).var(ddof=1))))
-    noise = error * ground.sample(items, "kept", fixed=False).noise("another training", float(estimate.df))
-    seed_error = math.hypot(draws.seed_error, error)
-    method = f"{draws.method}, another training as {len(names)} controls"
-    return replace(draws, low=draws.low + noise, high=draws.high + noise, seed_error=seed_error, method=method)
+        error, df = kept_error(known, target - subject, KEPT_OTHER)
+        low = noise(error, df)
+        high = noise(*kept_error(known[:1], target - subject, KEPT_AGAIN))
+        shown_by = "public ones"
+    else:
+        prior = ground.prior("graded").scaled(target, controls)
+        estimate = spread(controls, target - controls.mean(axis=0), prior, width=1.0)
+        # What recipes differ by is in the controls' means, and no prior of seeds may shrink it.
+        error = math.sqrt(max(float(estimate.variance), float(controls.mean(axis=1).var(ddof=1))))
+        low = high = noise(error, float(estimate.df))
+        shown_by = f"{len(names)} controls"
+    return replace(
+        draws,
+        low=draws.low + low,
+        high=draws.high + high,
+        seed_error=math.hypot(draws.seed_error, error),
+        method=f"{draws.method}, another training as {shown_by}",
+    )
 
 
 RATIOS = (("forget_quality", "geometric"), ("forget_quality_arithmetic", "arithmetic"))

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
-from scipy.stats import t as student
+from scipy.special import stdtrit
 
 from vestige.auditing.questions import LogColumn
 from vestige.core.errors import InputError
@@ -109,7 +109,7 @@ def predict(never: Sequence[NeverSaw], targets: Mapping[str, float], target: flo
         if len(used) < LEAST_BASES:
             continue
         level = float(np.mean([means.moved(target, slope) for means in used.values()]))
-        error = float(student.ppf(0.975, len(used) - 1)) / 1.96 * _held_out(used, slope)
+        error = float(stdtrit(len(used) - 1, 0.975)) / 1.96 * _held_out(used, slope)
         predictions.append(Prediction({base: _at_level(rows[base], level) for base in used}, error))
     return min(predictions, key=lambda prediction: prediction.error, default=None)
 

@@ -5,11 +5,13 @@ known by its full prompt without the words of a template. A prompt that occurs s
 ids is rejected: matching by position would pair different questions if orders differ.
 """
 
+import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from vestige.artifacts.scores import Scores
 from vestige.core.errors import InputError
 from vestige.core.ids import content_id
 from vestige.core.text import Items, one_line
@@ -22,6 +24,20 @@ class LogColumn(NamedTuple):
     entry: GivenLog
     part: LogPart
     items: Items
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """The split and the name of the measurement."""
+        return self.part.split, self.part.name
+
+    @property
+    def scores(self) -> dict[str, float]:
+        """The scores that are not missing, by question."""
+        return self.by_item(self.part.scores)
+
+    def by_item(self, scores: Scores) -> dict[str, float]:
+        """Other scores of these questions."""
+        return {item: score for item, score in zip(self.items, scores.tolist(), strict=True) if not math.isnan(score)}
 
 
 def by_position(items: Items) -> bool:

@@ -57,9 +57,10 @@ class AuditRequest:
 
     `splits` hold the questions (`limited` cuts them) and the items for attacks. `dtype`, `chat_template`, `base` and
     `tokenizer` are for models from elsewhere. Vestige's own have theirs. `verify` reads all stored files again
-    (`any_subject`). `untested` has the caller's sentences on omitted tests. `settings_before` are the settings before
-    that. `published` are figures that the target must reproduce before the audit starts. With `store` the answers of
-    target and controls are taken from earlier audits, and stored for later ones.
+    (`any_subject`). `untested` has sentences on omitted tests, and `settings_before` the settings before any was.
+    `published` are figures that the target must reproduce before the audit starts. With `store` the answers of
+    target and controls are taken from earlier audits, and stored for later ones. `questions` and `attacks` are those of
+    every model (`run.plan_audit`).
     """
 
     models: tuple[AuditedModel, ...]
@@ -77,6 +78,8 @@ class AuditRequest:
     settings_before: AuditSettings | None = None
     published: tuple[Pack, Published] | None = None
     store: bool = False
+    questions: "tuple[Question, ...]" = ()
+    attacks: "tuple[Attack, ...]" = ()
 
     def names(self, role: Role) -> Names:
         """The names of the models in one role, in their order."""

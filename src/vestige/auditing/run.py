@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from vestige.artifacts.audits import (
     AskedPlace,
@@ -92,7 +92,7 @@ if TYPE_CHECKING:
     from vestige.steps.evaluate import Subject
 
 
-def asking_tasks(run: RunFolder, request: AuditRequest, questions: Sequence[Question]) -> list[Task]:
+def asking_tasks(run: RunFolder, request: AuditRequest) -> list[Task]:
     """The tasks that ask every model, controls first.
 
     A positive control is trained after the target's evaluation, when its digest is known.
@@ -107,11 +107,11 @@ def asking_tasks(run: RunFolder, request: AuditRequest, questions: Sequence[Ques
         Task(
             task_name(model.name, ""),
             evaluate_task,
-            {**base, "model": model, "questions": questions},
+            {**base, "model": model},
             tuple(task.name for task in making if not model.model)
             # The digest of the target's weights is in the identity of the questions that it writes.
             + (after_target if by_target and model.role != "target" else ()),
-            weight=float(sum(q.n_items for q in questions)),
+            weight=float(sum(q.n_items for q in request.questions)),
         )
         for model in models
     ]
@@ -119,10 +119,7 @@ def asking_tasks(run: RunFolder, request: AuditRequest, questions: Sequence[Ques
 
 
 def attack_tasks(
-    run: RunFolder,
-    request: AuditRequest,
-    questions: Sequence[Question],
-    attacks: "Sequence[tuple[Attack, Sequence[str]]]",
+    run: RunFolder, request: AuditRequest, attacks: "Sequence[tuple[Attack, Sequence[str]]]"
 ) -> list[Task]:
     """Return the tasks that make each attack on the named models, one for each attack and model.
 
@@ -136,12 +133,12 @@ def attack_tasks(
     tasks: list[Task] = []
     for attack, names in attacks:
         attacked = [model for model in models if model.name in names]
-        attack_questions = after_an_attack(questions, attack.plan.kind)
-        weight = float(len(attack.plan.points) * (len(attack.tested) * len(attack_questions) + attack.plan.n_shown))
+        n_questions = len(attack.tested) * len(after_an_attack(request.questions, attack.plan.kind))
+        weight = float(len(attack.plan.points) * (n_questions + attack.plan.n_shown))
         kind = attack_of(attack.plan)
         weight += kind.passes(attack.plan)
         for model in attacked:
-            arguments = {**base, "model": model, "attack": attack, "questions": attack_questions}
+            arguments = {**base, "model": model, "attack": attack}
             # The target's folder, which its evaluation makes, is there before another model is led by it.
             after = tuple(dict.fromkeys((task_name(model.name, ""), *(after_target if kind.guided else ()))))
             tasks.append(Task(task_name(model.name, attack.plan.name), attack_task, arguments, after, weight))
@@ -276,9 +273,7 @@ def published_task(run: str, request: AuditRequest, report: Report) -> None:
     check_published(subject, *request.published, seed=request.seed, on_items=lambda done, of: report(done / of))
 
 
-def evaluate_task(
-    run: str, request: AuditRequest, model: AuditedModel, questions: Sequence[Question], report: Report
-) -> None:
+def evaluate_task(run: str, request: AuditRequest, model: AuditedModel, report: Report) -> None:
     """Ask one model everything."""
     from vestige.steps.evaluate import EvaluateRequest, evaluate_together
 
@@ -287,10 +282,10 @@ def evaluate_task(
     items, views = everything([splits]), (view_of(splits),)
     requests = [
         EvaluateRequest(items, views, _with_target(q.settings, folder, request), request.seed, q.only)
-        for q in questions
+        for q in request.questions
     ]
     places = evaluate_together(subject, requests, lambda done, of: report(done / of))
-    answers = {("", q.eval): evaluation for q, evaluation in zip(questions, places, strict=True)}
+    answers = {("", q.eval): evaluation for q, evaluation in zip(request.questions, places, strict=True)}
     _say_where(folder, request, subject, (model.name, ""), answers, None)
 
 
@@ -305,14 +300,7 @@ def _with_target(settings: Evaluation, run: RunFolder, request: AuditRequest) ->
     return settings.model_copy(update={"target": request.target.model, "target_weights": weights})
 
 
-def attack_task(
-    run: str,
-    request: AuditRequest,
-    model: AuditedModel,
-    attack: "Attack",
-    questions: Sequence[Question],
-    report: Report,
-) -> None:
+def attack_task(run: str, request: AuditRequest, model: AuditedModel, attack: "Attack", report: Report) -> None:
     """Attack one model, then evaluate it."""
     from vestige.attacks.planning import attack_of
     from vestige.steps.attack import AttackRequest, attack_evaluations, run_attack
@@ -320,7 +308,7 @@ def attack_task(
     folder = RunFolder(Path(run))
     subject = subject_of(folder, request, model)
     guide = subject_of(folder, request, request.target) if attack_of(attack.plan).guided else None
-    evals: dict[str, Evaluation] = {q.eval: q.settings for q in questions}
+    evals: dict[str, Evaluation] = {q.eval: q.settings for q in after_an_attack(request.questions, attack.plan.kind)}
     attack_request = AttackRequest(attack, evals, request.splits.forget, request.seed, guide)
     done = run_attack(subject, attack_request, report)
     _say_where(folder, request, subject, (model.name, attack.plan.name), attack_evaluations(done, attack_request), done)
@@ -403,18 +391,6 @@ def answers_of(folder: AuditFolder, subject: str, attack: str) -> TaskAnswers | 
     """Return the output of a subject's task and an attack. None where it is not done."""
     path = folder.places(task_name(subject, attack))
     return load(path, TaskAnswers) if path.exists() else None
-
-
-class PlannedAudit(NamedTuple):
-    """An audit's work: the questions, the attacks, and sentences on omitted tests.
-
-    `facts` names the fact of each forget question that asks for one in other words.
-    """
-
-    questions: tuple[Question, ...]
-    attacks: "tuple[Attack, ...]"
-    untested: Sentences
-    facts: dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -511,9 +487,7 @@ def conduct(
         # A plan that was sealed first is only proven by answers that came after it.
         request = replace(request, store=False)
     request, readings = asked_alike(request)
-    planned = plan_audit(request)
-    request = with_control(request, planned)
-    audit = _Audit(run, request, planned, readings, workers, show)
+    audit = _Audit(run, with_control(plan_audit(request)), readings, workers, show)
     with kept_workers():
         audit.work()
     if request.store:
@@ -541,7 +515,6 @@ class _Audit:
 
     run: RunFolder
     request: AuditRequest
-    planned: PlannedAudit
     readings: Readings
     workers: int
     show: Callable[[float, str], None]
@@ -556,17 +529,17 @@ class _Audit:
         Such a model does not fail "not recoverable" yet. Controls and the positive control are attacked with it.
         """
         everyone = tuple(model.name for model in self.request.models)
-        on_everyone = [(attack, everyone) for attack in self.planned.attacks]
-        asking = asking_tasks(self.run, self.request, self.planned.questions)
-        attacking = attack_tasks(self.run, self.request, self.planned.questions, on_everyone)
+        on_everyone = [(attack, everyone) for attack in self.request.attacks]
+        asking = asking_tasks(self.run, self.request)
+        attacking = attack_tasks(self.run, self.request, on_everyone)
         whole = sum(task.weight for task in (*asking, *attacking)) or 1.0
         self._run(asking, whole)
         if self.request.settings.all_attacks:
-            self.made = {attack.plan.name: everyone for attack in self.planned.attacks}
-            self._run_attacks(self.planned.attacks, whole)
+            self.made = {attack.plan.name: everyone for attack in self.request.attacks}
+            self._run_attacks(self.request.attacks, whole)
             return
         undecided: Names = ()
-        for attacks in cheapest_first(self.planned.attacks):
+        for attacks in cheapest_first(self.request.attacks):
             plan = self.plan()
             undecided = _undecided(plan, _outcome(*_answers(self.run, plan)))
             if not undecided:
@@ -581,7 +554,7 @@ class _Audit:
 
     def plan(self) -> AuditPlan:
         """Return the plan of the finished tasks."""
-        plan = with_soundness(self.run, _plan(self.run, self.request, self.planned, self.failed, self.made))
+        plan = with_soundness(self.run, _plan(self.run, self.request, self.failed, self.made))
         return verified_readings(self.run, plan, self.readings)
 
     def _relearn_controls(self, whole: float) -> None:
@@ -589,7 +562,7 @@ class _Audit:
 
         The plain relearning comes first. The others are made where the claim holds by that one.
         """
-        not_made = [a for a in self.planned.attacks if relearns_retained(a.plan) and not self.made.get(a.plan.name)]
+        not_made = [a for a in self.request.attacks if relearns_retained(a.plan) and not self.made.get(a.plan.name)]
         outcomes = {"holds", "inconclusive"}
         for attacks in (not_made[:1], not_made[1:]):
             plan = self.plan()
@@ -613,7 +586,7 @@ class _Audit:
         on_models = []
         for attack in attacks:
             on_models.append((attack, tuple(name for name in self.made[attack.plan.name] if name in asked)))
-        self._run(attack_tasks(self.run, self.request, self.planned.questions, on_models), whole)
+        self._run(attack_tasks(self.run, self.request, on_models), whole)
 
     def _run(self, tasks: Sequence[Task], whole: float) -> None:
         """Run tasks, which are so much of the whole weight."""
@@ -681,8 +654,8 @@ def _said_of_skipped(skipped: Mapping[str, Sequence[str]], attacks: Sequence[Pla
     return tuple(sentences)
 
 
-def plan_audit(request: AuditRequest, *, contexts: bool = True) -> PlannedAudit:
-    """Choose the questions and the attacks. No model is loaded.
+def plan_audit(request: AuditRequest, *, contexts: bool = True) -> AuditRequest:
+    """The request with its questions and attacks. No model is loaded.
 
     With `contexts`, an attack whose prompts are too long for a model is left out. This needs the models' tokenisers.
     """
@@ -704,12 +677,12 @@ def plan_audit(request: AuditRequest, *, contexts: bool = True) -> PlannedAudit:
     # What one model cannot read is made on none, so that all have the same attacks.
     tried = tuple(a for a in attacks.attacks if not reasons.get(a.plan.name))
     sentences = tuple(sentence(one_line(text, width=500)) for text in untested)
-    return PlannedAudit(questions.evaluations, tried, sentences, facts_of(splits["forget"]))
+    return replace(request, questions=questions.evaluations, attacks=tried, untested=sentences)
 
 
-def with_control(request: AuditRequest, planned: PlannedAudit) -> AuditRequest:
-    """Return the request with a positive control to train, if it is enabled, missing and needed."""
-    attacked = planned.attacks or attacks_of_freeform(planned, request.splits.splits["forget"])
+def with_control(request: AuditRequest) -> AuditRequest:
+    """Return the planned request with a positive control to train, if it is enabled, missing and needed."""
+    attacked = request.attacks or attacks_of_freeform(request)
     # Without controls no gain is told apart, on a positive control neither.
     if not (request.settings.suppress and attacked and request.names("retrained")) or request.names("suppressed"):
         return request
@@ -722,7 +695,6 @@ def with_control(request: AuditRequest, planned: PlannedAudit) -> AuditRequest:
 def _plan(
     run: RunFolder,
     request: AuditRequest,
-    planned: PlannedAudit,
     failed: Mapping[str, Exception],
     made: Mapping[str, Sequence[str]],
 ) -> AuditPlan:
@@ -731,7 +703,7 @@ def _plan(
     Missing tasks are listed as failed, or as skipped if they were not tried.
     """
     folder = run.audit(request.splits.forget)
-    attacks = ["", *(a.plan.name for a in planned.attacks)]
+    attacks = ["", *(a.plan.name for a in request.attacks)]
     done = {(m.name, a): answers_of(folder, m.name, a) for m in request.models for a in attacks}
     answered = {key: answers for key, answers in done.items() if answers is not None}
     folders = {subject: answers.folder for (subject, attack), answers in answered.items() if not attack}
@@ -764,11 +736,11 @@ def _plan(
     unchanged, nothing_forgotten = origins.unchanged(unlearned, apart)
     suppressed = tuple(name for name in request.names("suppressed") if name in folders)
     skipped: dict[str, Names] = {}
-    for planned_attack in planned.attacks:
-        attacked = made.get(planned_attack.plan.name, ())
+    for attack_plan in (a.plan for a in request.attacks):
+        attacked = made.get(attack_plan.name, ())
         spared = tuple(name for name in (*retrained, *unlearned, *suppressed) if name not in attacked)
         if spared:
-            skipped[planned_attack.plan.name] = spared
+            skipped[attack_plan.name] = spared
     return AuditPlan(
         forget=request.splits.forget,
         target=target,
@@ -780,7 +752,7 @@ def _plan(
         splits={name: tuple(i.id for i in split) for name, split in splits.items()},
         edges={i.id: i.edge for i in items.values() if i.edge is not None},
         scopes=dict(request.splits.scopes),
-        attacks=(*(a.plan for a in planned.attacks), *attacks_of_freeform(planned, splits["forget"])),
+        attacks=(*(a.plan for a in request.attacks), *attacks_of_freeform(request)),
         settings=request.settings.identity(),
         seed=request.seed,
         evaluations=tuple(e for answers in answered.values() for e in answers.evaluations),
@@ -788,8 +760,8 @@ def _plan(
         failed=tuple(missing),
         untested=(
             *nothing_forgotten,
-            *_said_of_skipped(skipped, [a.plan for a in planned.attacks]),
-            *planned.untested,
+            *_said_of_skipped(skipped, [a.plan for a in request.attacks]),
+            *request.untested,
             *copies.values(),
             *unverified,
             *unseen,
@@ -798,7 +770,7 @@ def _plan(
             *_odd_tokens(run, answered),
         ),
         data=request.splits.digest,
-        facts=planned.facts,
+        facts=facts_of(splits["forget"]),
         groups={i.id: i.group for i in splits["forget"] if i.edge is None and i.group is not None},
         alike=_shared_labels(splits["forget"]),
         sizes={name: len({i.id for i in items}) for name, items in request.splits.splits.items()},
@@ -836,18 +808,18 @@ def _shared_labels(forget: Sequence[Item]) -> dict[str, dict[str, str]]:
     return labels
 
 
-def attacks_of_freeform(planned: PlannedAudit, forget: Sequence[Item]) -> tuple[PlannedAttack, ...]:
+def attacks_of_freeform(request: AuditRequest) -> tuple[PlannedAttack, ...]:
     """Return the attacks inside the evaluation `freeform`, if it includes the plain question."""
     from vestige.evals.freeform import LEAKS, FreeformSettings
 
-    freeform = next((q.settings for q in planned.questions if isinstance(q.settings, FreeformSettings)), None)
+    freeform = next((q.settings for q in request.questions if isinstance(q.settings, FreeformSettings)), None)
     if freeform is None or "plain" not in freeform.forms:
         return ()
     return freeform_attacks(
         prefilled=freeform.prefill_tokens if "prefilled" in freeform.forms else None,
         leaks=[k for k in LEAKS if k <= freeform.samples] if "sampled" in freeform.forms else (),
         samples=freeform.samples,
-        tested=[i.id for i in forget],
+        tested=[i.id for i in request.limited.splits["forget"]],
     )
 
 

@@ -94,30 +94,13 @@ class Unfit(InputError):
         self.name = name
 
 
-class QuestionScore(NamedTuple):
-    """One row of a user's table: one model's score on one question."""
-
-    model: str
-    role: str
-    item: str
-    score: float | None
-    split: str = "forget"
-    fact: str = ""
-    format: str = "score"
-    attack: str = ""
-    unit: str = "share"
-    chance: float | None = None
-    group: str = ""
-    question: str = ""
-    answer: str = ""
-    reply: str = ""
-    reason: str = ""
-    question_type: str = ""
-    direction: str = "higher"
-    ratio: str = ""
+Row = dict[str, Any]
+"""One model's score on one question: the columns by name, without `wording`, `low` and `high`."""
+_OF_COLUMN = ("model", "role", "format", "attack", "unit", "question_type", "direction", "ratio")
+_DEFAULTS = {"split": "forget", "format": "score", "unit": "share", "direction": "higher"}
 
 
-def read_scores(table: Any) -> list[QuestionScore]:
+def read_scores(table: Any) -> list[Row]:
     """The rows of a table: a file, a list of mappings, or what Arrow reads as a table, such as a DataFrame."""
     if isinstance(table, str | PathLike):
         read = read_table(Path(table))
@@ -174,7 +157,7 @@ def _records(table: Any) -> list[Mapping[str, Any]]:
     return records
 
 
-def _scored(where: str, row: Mapping[str, Any]) -> QuestionScore:
+def _scored(where: str, row: Mapping[str, Any]) -> Row:
     unknown = next((name for name in row if name not in COLUMNS), None)
     if unknown is not None:
         hint = closest(str(unknown), list(COLUMNS))
@@ -191,12 +174,12 @@ def _scored(where: str, row: Mapping[str, Any]) -> QuestionScore:
     wording = text.pop("wording")
     text["fact"] = text["fact"] or (text["item"] if wording else "")
     text["item"] = f"{text['item']} ({wording})" if wording else text["item"]
-    for name in ("split", "format", "unit", "direction"):
-        text[name] = text[name] or str(QuestionScore._field_defaults[name])
+    for name, usual in _DEFAULTS.items():
+        text[name] = text[name] or usual
     score, chance, low, high = (_number(where, name, row.get(name)) for name in _NUMBERS)
     if low is not None or high is not None:
         score, chance = (_of_range(where, number, low, high) for number in (score, chance))
-    return QuestionScore(**text, score=score, chance=chance)
+    return {**text, "score": score, "chance": chance}
 
 
 _NUMBERS = ("score", "chance", "low", "high")
@@ -279,33 +262,26 @@ class ModelScores(NamedTuple):
         return f"{self.format}, bits" if self.unit == "bits" else self.format
 
 
-def columns_of(rows: Iterable[QuestionScore]) -> list[ModelScores]:
+def columns_of(rows: Iterable[Row]) -> list[ModelScores]:
     """The rows by model and measurement. Rows that contradict each other are in columns of their own."""
-    by_column: dict[tuple[str, ...], list[QuestionScore]] = {}
+    by_column: dict[tuple[str, ...], list[Row]] = {}
     for row in rows:
-        of_column = row.model, row.role, row.format, row.attack, row.unit, row.question_type, row.direction, row.ratio
-        by_column.setdefault(of_column, []).append(row)
+        by_column.setdefault(tuple(row[name] for name in _OF_COLUMN), []).append(row)
     columns = []
-    for (model, role, form, attack, unit, question_type, direction, ratio), rows_of in by_column.items():
-        texts = {row.item: Texts(row.question, row.answer, row.reply) for row in rows_of}
+    for of_column, its_rows in by_column.items():
+        values = {name: tuple(row[name] for row in its_rows) for name in ("item", "split", "fact", "group", "question")}
+        texts = {row["item"]: Texts(row["question"], row["answer"], row["reply"]) for row in its_rows}
         column = ModelScores(
-            model=model,
-            role=role,
-            items=tuple(row.item for row in rows_of),
-            scores=np.array([row.score for row in rows_of], dtype=float),
-            splits=tuple(row.split for row in rows_of),
-            facts=tuple(row.fact for row in rows_of),
-            groups=tuple(row.group for row in rows_of),
-            questions=tuple(row.question for row in rows_of),
-            chances=np.array([row.chance for row in rows_of], dtype=float),
-            reasons={row.item: row.reason for row in rows_of if row.reason},
+            items=values["item"],
+            scores=np.array([row["score"] for row in its_rows], dtype=float),
+            splits=values["split"],
+            facts=values["fact"],
+            groups=values["group"],
+            questions=values["question"],
+            chances=np.array([row["chance"] for row in its_rows], dtype=float),
+            reasons={row["item"]: row["reason"] for row in its_rows if row["reason"]},
             texts={item: text for item, text in texts.items() if any(text)},
-            format=form,
-            attack=attack,
-            unit=unit,
-            question_type=question_type,
-            direction=direction,
-            ratio=ratio,
+            **dict(zip(_OF_COLUMN, of_column, strict=True)),
         )
         columns.append(column)
     return columns

@@ -15,10 +15,12 @@ Formats, each the share of facts that a greedy reply gives away (by words, `metr
 reply gives the retained fact away. Controls are asked the same questions, since a question can give away its answer.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from operator import not_
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field, PositiveInt, model_validator
 
@@ -35,7 +37,9 @@ from vestige.evals.base import Evaluation, InAudit, Record, View, labels, replie
 from vestige.evals.freeform import tells
 from vestige.judges.leaks import ReplyTo
 from vestige.metrics.leaks import LEAK
-from vestige.models.load import LoadedModel, ModelSettings, load
+
+if TYPE_CHECKING:
+    from vestige.models.load import LoadedModel
 
 FORMS = ("generated", "combined", "two_hop")
 PLAIN = "plain"
@@ -228,6 +232,8 @@ def _with_digest(values: dict[str, Any]) -> dict[str, Any]:
 
 def _loaded_target(subject: LoadedModel, path: str, weights: str) -> LoadedModel:
     """The target in that folder, next to the subject. One with other weights is refused."""
+    from vestige.models.load import ModelSettings, load
+
     folder = own_folder(path)
     dtype, device, trusted = "float32", "auto", False
     # A served subject has no weights to take after.

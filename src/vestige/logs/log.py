@@ -108,6 +108,26 @@ class GivenLog(NamedTuple):
     key: str = ""
     base: str = ""
 
+    @property
+    def model(self) -> tuple[str, str]:
+        """The model and the attack on it."""
+        return self.name, self.attack
+
+    @property
+    def is_target(self) -> bool:
+        """Whether the model is the target as it is."""
+        return self.role == "target" and not self.attack
+
+    @property
+    def is_control(self) -> bool:
+        """Whether the model is a control as it is."""
+        return self.role == "retrained" and not self.attack
+
+    @property
+    def who(self) -> str:
+        """The model and the file, for a message."""
+        return f"{one_line(self.name, width=60)} ({one_line(str(self.path), width=200)})"
+
 
 class Scale(NamedTuple):
     """The range of a score that is not in [0, 1], and its direction, as the user states them."""

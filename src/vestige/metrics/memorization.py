@@ -26,7 +26,6 @@ from typing import Literal
 
 import numpy as np
 from jaxtyping import Bool, Float
-from scipy import stats
 
 
 def extraction_strength(correct: Bool[np.ndarray, " T"]) -> float:
@@ -131,7 +130,10 @@ def forget_quality(unlearned: Float[np.ndarray, " N"], retrained: Float[np.ndarr
     """
     if not len(unlearned) or not len(retrained):
         raise ValueError("no truth ratios, so no forget quality")
-    return float(stats.ks_2samp(unlearned, retrained).pvalue)
+    # It takes half a second to load, which most commands need not.
+    from scipy.stats import ks_2samp
+
+    return float(ks_2samp(unlearned, retrained).pvalue)
 
 
 def harmonic_mean(values: Sequence[float]) -> float:

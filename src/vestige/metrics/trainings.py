@@ -8,14 +8,14 @@ records say that they were trained apart. Copies of each other therefore cannot 
 Axes: N questions. NaN is a missing score. Scores of two models are compared on the questions that both answered.
 """
 
+import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
-from scipy.stats import binom
 
-from vestige.metrics.intervals import ByItem
+from vestige.metrics.intervals import ByControl, ByItem, SeedPrior, spread
 
 LEAST_DISTANCES = {"probability": 0.08, "overlap": 0.13, "bits": 0.055}
 """By type of score, a lower limit for the distance of two trainings in the public logs (`distance`)."""
@@ -23,6 +23,12 @@ LEAST_QUESTIONS = 12
 """With fewer effective questions there is no decision (`effective_questions`)."""
 AGREEMENT, MOST_AGREEMENT = 0.8, 0.93
 """How far hits of two trainings agree beyond luck: usual on forgotten questions in the public logs, and the most."""
+KEPT_AGAIN, KEPT_OTHER, KEPT_DF = 0.055, 0.085, 5.0
+"""Standard deviations of the difference of two trainings' means on retained questions, and degrees of freedom.
+
+By one recipe, public trainings of one base differ by at most 0.11. By another recipe they differ by up to 0.24
+(`python -m benchmarks.error_rates FOLDER`).
+"""
 _ROUNDING = 1e-9
 _SAME_PATTERN = 0.5
 _TELLS_AGREEMENT = 10.0
@@ -90,6 +96,28 @@ def same_pattern(own: ByItem, controls: ByItem, target: ByItem) -> bool:
     return bool(np.var(own - controls) < _SAME_PATTERN * np.var(own - target))
 
 
+def kept_error(known: ByControl, differences: ByItem, public: float) -> tuple[float, float]:
+    """The error of a loss on retained questions, if the subject is another training and few controls show its spread.
+
+    sqrt(public^2 + 2 V), with the variance V of one training's mean by the spread of the trainings at hand.
+
+    Args:
+        known: Scores of the target, and of the control if there is one.
+        differences: Target less subject, by question.
+        public: `KEPT_AGAIN` or `KEPT_OTHER`.
+
+    Returns:
+        The standard error and its degrees of freedom.
+
+    Example:
+        >>> error, df = kept_error(np.full((1, 50), 0.9), np.zeros(50), KEPT_AGAIN)
+        >>> round(error, 3), df
+        (0.059, 5.0)
+    """
+    estimate = spread(known, differences, SeedPrior(share=0.0, weight=KEPT_DF), width=1.0)
+    return math.sqrt(public**2 + 2 * float(estimate.variance)), KEPT_DF + len(known) - 1
+
+
 def near(
     rows: Rows, score_type: str, trusted: Collection[str] = (), among: Collection[str] | None = None
 ) -> Iterator[Near]:
@@ -148,6 +176,9 @@ def equal_by_chance(n: int, share: float, agreement: float, models: int) -> floa
 
 def as_equal_by_chance(differing: int, n: int, share: float, agreement: float) -> float:
     """The probability that two independent trainings differ in so few hits, or fewer, of N questions."""
+    # Loading it takes half a second.
+    from scipy.stats import binom
+
     return float(binom.cdf(differing, n, 2 * share * (1 - share) * (1 - agreement)))
 
 

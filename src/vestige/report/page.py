@@ -121,6 +121,9 @@ def _whole(template: str, scripts: Sequence[str], data: Any, variables: Mapping[
         "per_cent": per_cent,
         "sized": sized,
         "placed": placed,
+        "forget_label": forget_label,
+        "made": made,
+        "rounded": rounded,
         "spanned": spanned,
     }
     return environment.get_template(template).render(
@@ -382,7 +385,8 @@ def sections(contents: Contents) -> dict[str, Any]:
         },
         "settings": named_values(evidence.settings),
         "provenance": provenance_lines(evidence.provenance),
-        "subjects": [_made(s, len(evidence.subjects) <= DETAILED) for s in evidence.subjects],
+        "subjects": evidence.subjects,
+        "detailed": len(evidence.subjects) <= DETAILED,
     }
 
 
@@ -441,37 +445,26 @@ DETAILED = 40
 """A run of more models has their settings and versions in their folders only."""
 
 
-def _made(subject: RunModel, detailed: bool) -> dict[str, Any]:
+def made(subject: RunModel) -> list[tuple[str, str]]:
+    """How a model was made: its settings, versions and digests."""
     done, provenance, spec = subject.done or {}, subject.provenance or {}, subject.spec
-    digest = str(done.get("digest", ""))
-    details = [
+    return [
         ("folder", subject.path),
         ("name", spec.name),
         ("model", spec.model),
         ("settings id", spec.settings_id),
         ("training items", spec.data),
-        ("digest", digest or "none yet"),
+        ("digest", str(done.get("digest") or "none yet")),
         ("started from", spec.parent or "the model itself"),
         ("code version", str(spec.version)),
         ("answers", subject.answers.path.name if subject.answers else "none yet"),
-        *((f"setting {k}", v) for k, v in named_values(spec.settings)),
+        *named_values({f"setting {name}": value for name, value in spec.settings.items()}),
         *provenance_lines(provenance),
     ]
-    return {
-        "label": subject.label,
-        "forget": forget_label(spec.forget) if spec.forget else "",
-        "seed": spec.seed,
-        "steps": done.get("steps", ""),
-        "stopped": done.get("stopped", "not finished"),
-        "loss": _rounded(done.get("loss"), ".4g"),
-        "seconds": _rounded(provenance.get("times", {}).get("wall_seconds"), ".1f"),
-        "digest": digest,
-        "path": subject.path,
-        "details": details if detailed else [],
-    }
 
 
-def _rounded(x: Any, form: str) -> str:
+def rounded(x: Any, form: str) -> str:
+    """A number in that form. "" where there is none."""
     if isinstance(x, int | float):
         return format(x, form).replace("-", "−")
     return ""

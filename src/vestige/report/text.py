@@ -34,8 +34,7 @@ def print_results(summary: "Summary") -> None:
         by_split.setdefault(split, []).append([split, r.format, r.estimate.metric, str(r.estimate)])
     of = "" if summary.forget in summary.splits else f", forget set {summary.forget}"
     heads = ["split", "format", "metric", "estimate"]
-    rows = [*chain.from_iterable(by_split.values())]
-    print_table(f"{summary.subject.name}{of}", heads, rows, no_wrap=heads[2:])
+    print_table(f"{summary.subject.name}{of}", heads, [*chain(*by_split.values())], no_wrap=heads[2:])
 
 
 def print_table(
@@ -349,17 +348,19 @@ def print_attack(found: Any, *, note: str, as_json: bool) -> None:
             document |= {"prompt": asdict(prompt)}
         shown = {point: {k: to_json(e) for k, e in at.items()} for point, at in levels.items()}
         return print_json({**document, "levels": shown})
-    rows = []
-    for point, level in levels.items():
-        place = point.replace("given", "after")
+    places = {}
+    for point in levels:
+        places[point] = point.replace("given", "after")
         if prompt is not None and point in prompt.points:
             # Each part of the prompt with the bits that it can carry.
-            place = f"{point}, {bits_at_most(prompt.points[point].bits)}"
+            places[point] = f"{point}, {bits_at_most(prompt.points[point].bits)}"
         elif attack.plan.kind == "relearn" and point != "before":
-            place = f"epoch {point}"
-        rows += [[place, key, estimate.said()] for key, estimate in level.items()]
+            places[point] = f"epoch {point}"
+    rows = []
+    for key in levels["before"]:
+        rows += [[key, places[point], level[key].said()] for point, level in levels.items()]
     title = f"{attack.plan.name}: {len(attack.tested)} forget items, 95 % intervals"
-    heads = ["when" if prompt is None else "of the prompt", "format/metric", "estimate"]
+    heads = ["format/metric", "when" if prompt is None else "of the prompt", "estimate"]
     print_table(title, heads, rows, no_wrap=heads)
     if prompt is not None:
         print("\n".join(said_of(prompt)))

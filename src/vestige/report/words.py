@@ -296,24 +296,19 @@ def headline(
     """
     verdicts = {subject: claims for subject, claims in _by_model(outcome).items() if subject in submitted(outcome)}
     n, label = len(verdicts), label or forget_label(outcome.forget)
-    # With a dot it is the name of a file, and no file was forgotten.
-    forgotten = f"forgotten the items of {label}" if "." in label else f"forgotten {label}"
-    if n_edges is not None:
-        forgotten = f"forgotten the {counted(n_edges)} contracts" if n_edges > 1 else f"forgotten the contract {label}"
-        if n_edges == 1 and " and " in label:
-            forgotten = f"forgotten the contract between {label}"
-    if people:
-        forgotten = f"forgotten {people_said(people)}"
     if not n:
         return "No unlearned model was audited."
     if outcome.evidence_level in FROM_LOGS:
         answer, _ = logs_said(outcome)
         return f"{people_said(people) or label}: {answer}"
+    forgotten = _forgotten(label, n_edges, people)
     model = method_name(next(iter(verdicts)))
     models = f"the {counted(n)} models"
     # Before all else: where the questions cannot tell, no other answer is worth anything.
     if any(_is(claims, "benchmark valid", "fails") for claims in verdicts.values()):
-        return f"This benchmark cannot tell whether {model if n == 1 else f'any of {models}'} has {forgotten}."
+        if n > 1:
+            model = f"any of {models}"
+        return f"This benchmark cannot tell whether {model} has {forgotten}."
     n_passing = len(_forgetting(outcome))
     n_knowing = sum(
         any(_is(claims, claim, "fails") for claim in ("not expressed", "not recoverable"))
@@ -321,21 +316,38 @@ def headline(
     )
     if n == 1:
         if n_passing:
-            has = "has"
-        elif n_knowing:
-            has = "has not"
-        else:
-            has = "is not shown to have"
-        return f"{model} {has} {forgotten}{', ' + _TESTED if n_passing else ''}."
+            return f"{model} has {forgotten}, {_TESTED}."
+        if n_knowing:
+            return f"{model} has not {forgotten}."
+        return f"{model} is not shown to have {forgotten}."
+    if n_passing == 1:
+        return f"One of {models} has {forgotten}, {_TESTED}."
     if n_passing:
-        counted_models = ("Both models" if n == 2 else f"All {counted(n)} models") if n_passing == n else ""
-        counted_models = counted_models or f"{counted(n_passing).capitalize()} of {models}"
-        return f"{counted_models} {'has' if n_passing == 1 else 'have'} {forgotten}, {_TESTED}."
-    none = f"Neither of {models}" if n == 2 else f"None of {models}"
+        passing = f"{counted(n_passing).capitalize()} of {models}"
+        if n_passing == n:
+            passing = {2: "Both models"}.get(n, f"All {counted(n)} models")
+        return f"{passing} have {forgotten}, {_TESTED}."
+    none = {2: "Neither"}.get(n, "None") + f" of {models}"
     if n_knowing == n:
         return f"{none} has {forgotten}."
-    rest = f" {counted(n_knowing).capitalize()} {'has' if n_knowing == 1 else 'have'} not." if n_knowing else ""
+    rest = {0: "", 1: " One has not."}.get(n_knowing, f" {counted(n_knowing).capitalize()} have not.")
     return f"{none} is shown to have {forgotten}.{rest}"
+
+
+def _forgotten(label: str, n_edges: int | None, people: Mapping[str, int]) -> str:
+    """What was to be forgotten, after "has": people, contracts or items."""
+    if people:
+        return f"forgotten {people_said(people)}"
+    if n_edges is not None and n_edges > 1:
+        return f"forgotten the {counted(n_edges)} contracts"
+    if n_edges is not None and " and " in label:
+        return f"forgotten the contract between {label}"
+    if n_edges is not None:
+        return f"forgotten the contract {label}"
+    # With a dot it is the name of a file, and no file was forgotten.
+    if "." in label:
+        return f"forgotten the items of {label}"
+    return f"forgotten {label}"
 
 
 def headline_of_several(outcomes: Sequence[AuditOutcome]) -> str:
@@ -405,16 +417,26 @@ def verdict_answer(outcome: AuditOutcome) -> tuple[Span, ...]:
     passing = _passing(outcome)
     failing = [s for s, claims in verdicts.items() if any(_is(claims, claim, "fails") for claim in _FAILING)]
     open_ = [s for s in verdicts if s not in passing and s not in failing]
-    passes = _PASSES_LOGS if outcome.evidence_level in FROM_LOGS else _PASSES
+    passes = _PASSES
+    if outcome.evidence_level in FROM_LOGS:
+        passes = _PASSES_LOGS
     clauses = []
     if passing and not unsound:
         clauses.append([*_names(passing), Span(f" {passes[len(passing) > 1]}")])
     clauses += _failures(outcome, verdicts)
     if open_:
         clauses.append([Span("for "), *_names(open_), Span(" the evidence does not decide")])
-    spans = [span for i, clause in enumerate(clauses) for span in (Span("; " if i else ""), *clause) if span.text]
-    lead = [Span("Measured on it, ")] if unsound else []
-    return tuple(s for s in (*lead, *(spans if unsound else _capitalised(spans)), Span("."), *_accused(outcome)))
+    spans: list[Span] = []
+    for clause in clauses:
+        if spans:
+            spans.append(Span("; "))
+        spans += clause
+    if unsound:
+        spans.insert(0, Span("Measured on it, "))
+    # With a capital, unless the sentence begins with a name.
+    if spans and not spans[0].strong:
+        spans[0] = Span(spans[0].text[:1].upper() + spans[0].text[1:])
+    return (*spans, Span("."), *_accused(outcome))
 
 
 def _passes(claims: Claims) -> bool:
@@ -438,8 +460,9 @@ def _failures(outcome: AuditOutcome, verdicts: Mapping[str, Claims]) -> list[lis
         words_of.setdefault(tuple(members), []).append(by_level(words[len(members) > 1], outcome.evidence_level))
     clauses = []
     for subjects, parts in words_of.items():
-        every = "both" if len(verdicts) == 2 else f"all {counted(len(verdicts))}"
-        names = [Span(every)] if 1 < len(subjects) == len(verdicts) else _names(subjects)
+        names = _names(subjects)
+        if 1 < len(subjects) == len(verdicts):
+            names = [Span({2: "both"}.get(len(subjects), f"all {counted(len(subjects))}"))]
         clauses.append([*names, Span(f" {listed(parts)}")])
     return clauses
 
@@ -477,9 +500,3 @@ def _names(subjects: Sequence[str]) -> list[Span]:
             spans.append(Span(" and " if i == len(subjects) - 1 else ", "))
         spans.append(Span(method_name(subject), strong=True))
     return spans
-
-
-def _capitalised(spans: Sequence[Span]) -> list[Span]:
-    """The sentence with a capital, unless it begins with a name."""
-    first, *rest = spans
-    return [first if first.strong else Span(first.text[:1].upper() + first.text[1:]), *rest]
