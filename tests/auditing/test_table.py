@@ -60,17 +60,19 @@ def test_a_model_that_never_knew_holds_and_one_that_knows_and_one_that_lost_the_
     assert [v["verdict"] for v in vestige.read_audit(tmp_path).verdicts] == [v["verdict"] for v in audit.verdicts]
 
 
-@pytest.mark.parametrize("controls", [0, 1])
-def test_with_few_controls_a_weaker_recipe_lost_nothing_and_half_of_the_rest_is_a_loss(controls, tmp_path):
-    levels = {"pass": 0.9, "inconclusive": 0.7, "fail": 0.4}
-    rows = table(*(model(name, "unlearned", 0.0, seed=n, keeps=kept) for n, (name, kept) in enumerate(levels.items())))
-    few = [row for row in rows if row["role"] != "retrained" or row["model"] == f"never {controls}"]
-    (tmp_path / "scores.json").write_text(json.dumps(few))
+@pytest.mark.parametrize(("control", "weaker"), [(None, 0.7), (0.6, 0.55)])
+def test_with_few_controls_a_weaker_recipe_lost_nothing_and_half_of_the_rest_is_a_loss(control, weaker, tmp_path):
+    levels = {"pass": 0.9, "inconclusive": weaker, "fail": 0.4}
+    rows = model("full", "target", 1.0, seed=9)
+    rows += [] if control is None else model("never", "retrained", 0.0, seed=8, keeps=control)
+    for seed, (name, kept) in enumerate(levels.items()):
+        rows += model(name, "unlearned", 0.0, seed=seed, keeps=kept)
+    (tmp_path / "scores.json").write_text(json.dumps(rows))
     words = map(str, ["audit", "--logs", tmp_path / "scores.json", "--output-dir", tmp_path / "run", "--json"])
     verdicts = json.loads(CliRunner().invoke(app, [*words]).stdout)["verdicts"]
     kept = [v for v in verdicts if v["claim"] == "utility preserved"]
     assert {v["subject"]: v["verdict"] for v in kept} == {name: name for name in levels}
-    assert all(loss["high"] - loss["low"] > 0.3 for v in kept for loss in v["numbers"].values())
+    assert all(loss["high"] - loss["low"] > 0.2 for v in kept for loss in v["numbers"].values())
 
 
 def test_a_judged_table_is_judged_again_at_other_margins_and_the_first_verdict_stays(tmp_path):

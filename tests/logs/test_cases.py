@@ -526,11 +526,9 @@ def test_a_folder_without_a_control_shows_what_was_lost_and_nothing_that_remains
     folder = tmp_path / "weeks"
     for model, kept in (("before", 38), ("after", 8), ("weaker", 33)):
         for split in ("forget", "retain"):
-            rows = ["example_id,eval_split,contains_value"]
-            for n in range(N):
-                rows.append(f"{split} {n},{split}_heldout,{n < kept}")
+            rows = [f"{split} {n},{split}_heldout,{n < kept}" for n in range(N)]
             (folder / model).mkdir(parents=True, exist_ok=True)
-            (folder / model / f"{split}.csv").write_text("\n".join(rows))
+            (folder / model / f"{split}.csv").write_text("\n".join(["example_id,eval_split,contains_value", *rows]))
     (folder / "roles.csv").write_text("pattern,role,name\nbefore,target,\nafter,unlearned,\nweaker,unlearned,\n")
     (group,) = recognise([folder]).groups
     outcome = judge_logs(RunFolder(tmp_path / "run"), group.logs, forget=group.name)
