@@ -167,7 +167,9 @@ def _audited_before(run: Path, forget: str) -> tuple[str, ...]:
 
     folder = RunFolder(run).audit(forget)
     try:
-        return read_outcome(folder).unlearned if folder.outcome.exists() else ()
+        if folder.outcome.exists():
+            return read_outcome(folder).unlearned
+        return ()
     except InputError:
         return ()  # Another version's, which no report can show either: this audit makes it readable again.
 

@@ -149,7 +149,9 @@ def _of_audit(
             lines.writerow((f"{model.file}*", model.role, name))
         files["roles.csv"] = roles.getvalue()
     # Of several forget sets each has a folder, which is judged by itself.
-    return {f"{slug(plan.forget)}/{path}": text for path, text in files.items()} if several else files
+    if several:
+        return {f"{slug(plan.forget)}/{path}": text for path, text in files.items()}
+    return files
 
 
 def _public_names(plan: "AuditPlan", model_id: str | Mapping[str, str]) -> dict[str, str]:

@@ -373,7 +373,9 @@ class AuditPlan:
     @property
     def audited(self) -> Names:
         """The unlearned models, and the positive control last: all that is judged."""
-        return (*self.unlearned, self.suppressed) if self.suppressed else self.unlearned
+        if self.suppressed:
+            return (*self.unlearned, self.suppressed)
+        return self.unlearned
 
 
 @dataclass(frozen=True)
@@ -624,7 +626,9 @@ class FactLine:
     @property
     def claim(self) -> Claim:
         """The claim that it fails."""
-        return "not recoverable" if self.attack else "not expressed"
+        if self.attack:
+            return "not recoverable"
+        return "not expressed"
 
 
 @dataclass(frozen=True)
@@ -767,7 +771,9 @@ class AuditOutcome:
     @property
     def against(self) -> str:
         """Return the reference of the verdicts: retrained models, otherwise chance."""
-        return "retrained" if self.retrained else "chance"
+        if self.retrained:
+            return "retrained"
+        return "chance"
 
 
 NOT_A_CONTROL = "Not used as a control: "
@@ -863,7 +869,9 @@ def exit_code(lines: tuple[SoundnessLine, ...]) -> int:
     if any(line.sound is False for line in lines):
         return 3
     # Without any check nothing was shown to be sound.
-    return 4 if not lines or any(line.sound is None for line in lines) else 0
+    if not lines or any(line.sound is None for line in lines):
+        return 4
+    return 0
 
 
 def write_soundness(path: Path, soundness: Soundness) -> None:

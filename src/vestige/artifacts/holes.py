@@ -160,7 +160,9 @@ HOLE_FIELDS = ("id", "prompt", "source", "target_answer", "unlearned_answer", "t
 
 def read_attempts(folder: ProbeFolder) -> list[Attempt]:
     """All attempts of a search, in their order. None where there was no search."""
-    return list(read_rows(folder.attempts, Attempt)) if folder.attempts.exists() else []
+    if folder.attempts.exists():
+        return list(read_rows(folder.attempts, Attempt))
+    return []
 
 
 def candidates_of(attempts: Iterable[Attempt]) -> list[HoleCandidate]:

@@ -294,7 +294,9 @@ class RunFolder:
         # A run of one search has it in `holes` itself.
         whole = ProbeFolder(self.path / "holes")
         inside = [ProbeFolder(p.parent) for p in sorted(self.path.glob("holes/*/summary.json"))]
-        return [whole] if whole.summary.exists() else [probe for probe in inside if probe.tested.exists()]
+        if whole.summary.exists():
+            return [whole]
+        return [probe for probe in inside if probe.tested.exists()]
 
     def control(self, name: str) -> SubjectFolder:
         """A subject that no unlearning method made: base, target, retrained."""

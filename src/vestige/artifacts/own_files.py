@@ -64,7 +64,9 @@ def own_entries(folder: Path) -> list[Path]:
 def _unfinished(name: str) -> str:
     """Return the final name of a hidden file or folder that a killed process left unfinished. Nothing for any other."""
     end = next((end for end in (".partial", ".replaced") if name.endswith(end)), None)
-    return name[1:].removesuffix(end) if end and name.startswith(".") else ""
+    if end and name.startswith("."):
+        return name[1:].removesuffix(end)
+    return ""
 
 
 def is_own(path: Path) -> bool:

@@ -81,7 +81,9 @@ class SubjectSpec:
         """
         # By items: the same selector may stand for others in other data.
         gone = {i for forget_set in self.forgotten for i in forget_set.items}
-        return len(set(items) - gone) if self.forgotten else 0
+        if self.forgotten:
+            return len(set(items) - gone)
+        return 0
 
     @property
     def id(self) -> str:
@@ -137,7 +139,9 @@ def evaluation_number(folder: EvalFolder) -> int:
     """Return the position of an evaluation among those of its subject, from 1. It is 0 in files of older versions."""
     stored = read_provenance(folder.provenance) if folder.provenance.exists() else {}
     number = stored.get("number", 0)
-    return number if isinstance(number, int) else 0
+    if isinstance(number, int):
+        return number
+    return 0
 
 
 def next_number(folder: EvalFolder) -> int:
@@ -246,7 +250,9 @@ def forgotten_by(model: str) -> tuple[ForgetSet, ...]:
     Of one from elsewhere nothing is known.
     """
     folder = own_folder(model)
-    return () if folder is None else read_spec(folder.spec).forgotten
+    if folder is None:
+        return ()
+    return read_spec(folder.spec).forgotten
 
 
 def read_training_log(path: Path) -> list[dict[str, Any]]:
@@ -275,7 +281,9 @@ class ScoredPoint:
 
 def read_trajectory(path: Path) -> list[ScoredPoint]:
     """The points of a training's trade-off curve, none where none were scored."""
-    return list(read_rows(path, ScoredPoint)) if path.exists() else []
+    if path.exists():
+        return list(read_rows(path, ScoredPoint))
+    return []
 
 
 def read_records(folder: EvalFolder) -> list[dict[str, Any]]:
@@ -409,7 +417,9 @@ def _inert(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     plain = value.replace("\r\n", "\n").replace("\r", "\n")
-    return f"'{plain}" if plain.startswith(_ACTING) else plain
+    if plain.startswith(_ACTING):
+        return f"'{plain}"
+    return plain
 
 
 TOKENS_BOUND = "tokens x log2(admissible vocabulary) of the prompt"

@@ -133,7 +133,9 @@ class Source(NamedTuple):
     @classmethod
     def after(cls, subject: str, attack: Staged | None) -> "Source":
         """A model as the last stage of an attack left it. Without one as it is."""
-        return cls(subject) if attack is None else cls(subject, attack.name, attack.points[-1])
+        if attack is None:
+            return cls(subject)
+        return cls(subject, attack.name, attack.points[-1])
 
 
 Sourced = Source | str
@@ -141,7 +143,9 @@ Sourced = Source | str
 
 
 def _source(source: Sourced) -> Source:
-    return Source(source) if isinstance(source, str) else source
+    if isinstance(source, str):
+        return Source(source)
+    return source
 
 
 class Texts(NamedTuple):
@@ -198,7 +202,9 @@ def _indexed(items: Items) -> tuple[Items, dict[str, int]]:
 
 def column(table: Mapping[str, float]) -> ScoreColumn:
     """The table as a column, which it may be already."""
-    return table if isinstance(table, ScoreColumn) else ScoreColumn(tuple(table), table.values())
+    if isinstance(table, ScoreColumn):
+        return table
+    return ScoreColumn(tuple(table), table.values())
 
 
 @dataclass

@@ -93,7 +93,9 @@ def is_tested(outcome: AuditOutcome, v: VerdictLine) -> bool:
 
 def outcome_word(outcome: AuditOutcome, v: VerdictLine) -> str:
     """The verdict in a word: pass, fail, inconclusive, or not tested."""
-    return WORDS[v.outcome] if is_tested(outcome, v) else UNTESTED
+    if is_tested(outcome, v):
+        return WORDS[v.outcome]
+    return UNTESTED
 
 
 def verdict_word(outcome: AuditOutcome, v: VerdictLine) -> str:
@@ -154,7 +156,9 @@ def tested_said(outcome: AuditOutcome) -> str:
     # A collapsed model, of which nothing is tested, says nothing of the others.
     least = min((v.n_tested for v in lines if v.n_tested), default=0 if lines else outcome.n_judged)
     facts = "fact" if outcome.n_judged == 1 else "facts"
-    return f"{least:,} of {outcome.n_judged:,} {facts}" if least < outcome.n_judged else f"{least:,} {facts}"
+    if least < outcome.n_judged:
+        return f"{least:,} of {outcome.n_judged:,} {facts}"
+    return f"{least:,} {facts}"
 
 
 def percentage(x: float) -> str:
@@ -165,7 +169,9 @@ def percentage(x: float) -> str:
 def sized(x: float, unit: str) -> str:
     """As in `12 %` or `9.2 bits`."""
     # Adding 0 takes the sign from what rounds to 0.
-    return f"{round(x, 1) + 0.0:.1f} bits" if unit == "bits" else percentage(x)
+    if unit == "bits":
+        return f"{round(x, 1) + 0.0:.1f} bits"
+    return percentage(x)
 
 
 def bound_said(outcome: AuditOutcome, v: VerdictLine) -> str:
@@ -303,7 +309,9 @@ def reversal_said(line: ReversalLine) -> str:
 def controls_said(outcome: AuditOutcome) -> str:
     """Return the number of controls and the evidence for their origin, as in `5 controls as given, ...`."""
     n, words = len(outcome.retrained), LEVELS[outcome.evidence_level]
-    return f"{n} {words.replace('controls', 'control', 1) if n == 1 else words}" if n else words
+    if n:
+        return f"{n} {words.replace('controls', 'control', 1) if n == 1 else words}"
+    return words
 
 
 def verdict_rows(outcomes: Sequence[AuditOutcome]) -> list[dict[str, Any]]:

@@ -331,7 +331,9 @@ def _without_repeats(names: Sequence[str]) -> str:
 
 
 def _counted(logs: Sequence[object]) -> str:
-    return "1 log" if len(logs) == 1 else f"{len(logs)} logs"
+    if len(logs) == 1:
+        return "1 log"
+    return f"{len(logs)} logs"
 
 
 def _in_words(left_out: Sequence[tuple[Path, str]]) -> str:

@@ -123,7 +123,9 @@ def _last_loss(model: "Model") -> float | None:
     """The mean loss of the last epoch in nats a token. None without a step."""
     steps = model.training_log()
     losses = [step["loss"] for step in steps if step["epoch"] == steps[-1]["epoch"]]
-    return sum(losses) / len(losses) if losses else None
+    if losses:
+        return sum(losses) / len(losses)
+    return None
 
 
 def _of_answers(model: "Model") -> bool:

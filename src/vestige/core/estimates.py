@@ -48,7 +48,9 @@ class Estimate:
 
 def end(x: float) -> float | None:
     """An end of an interval for a file or a page: None where it is infinite."""
-    return None if math.isinf(x) else x
+    if math.isinf(x):
+        return None
+    return x
 
 
 def to_json(value: "DataclassInstance") -> dict[str, Any]:

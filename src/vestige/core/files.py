@@ -294,7 +294,9 @@ def drop_torn_line(path: Path) -> None:
 def read_log(path: Path) -> list[Any]:
     """Return the complete lines of a log, without a last line that a kill truncated. None where there is no log."""
     drop_torn_line(path)
-    return list(read_jsonl(path)) if path.exists() else []
+    if path.exists():
+        return list(read_jsonl(path))
+    return []
 
 
 def append_lines(path: Path, lines: Iterable[str]) -> None:

@@ -36,4 +36,6 @@ def brought(kind: str, name: str, home: str) -> Any:
         loaded = import_module(module)
     except ImportError as error:
         raise InputError(f"{kind} {name!r}: {error}. Its package has to be installed or on PYTHONPATH") from error
-    return vars(loaded).get(attribute) if attribute else loaded
+    if attribute:
+        return vars(loaded).get(attribute)
+    return loaded

@@ -75,4 +75,6 @@ def time_left(share: float, elapsed: float) -> str:
     if share < 0.02 or share >= 1:
         return ""
     seconds = elapsed * (1 - share) / share
-    return f"about {seconds / 60:.0f} min left" if seconds >= 90 else f"about {seconds:.0f} s left"
+    if seconds >= 90:
+        return f"about {seconds / 60:.0f} min left"
+    return f"about {seconds:.0f} s left"

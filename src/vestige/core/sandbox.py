@@ -218,7 +218,9 @@ def _wrapped(node: nodes.Node) -> nodes.Node:
             operand.expr = _own("made", [operand.expr])
     written = isinstance(node, nodes.List | nodes.Dict) or (isinstance(node, nodes.Tuple) and node.ctx == "load")
     cut = isinstance(node, nodes.Getitem) and isinstance(node.arg, nodes.Slice)
-    return _own("made", [node]) if written or cut else node
+    if written or cut:
+        return _own("made", [node])
+    return node
 
 
 def _own(name: str, args: list[Any]) -> nodes.Call:

@@ -220,4 +220,6 @@ def _wrong(key: str, problem: ErrorDetails) -> str:
         meant = [part.strip() for part in value.split(",")] if isinstance(value, str) else [value]
         return f"must be a list, written as '{key}={one_line(json.dumps(meant, default=str), width=60)}'"
     words = _MUST.get(problem["type"])
-    return words.format(**problem.get("ctx", {})) if words else problem["msg"]
+    if words:
+        return words.format(**problem.get("ctx", {}))
+    return problem["msg"]

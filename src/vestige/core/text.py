@@ -28,7 +28,9 @@ def one_line(text: str, *, width: int = 100) -> str:
     # Most names are printable ASCII, which has no hidden character.
     if not (visible.isascii() and visible.isprintable()):
         visible = "".join("·" if unicodedata.category(c) in _HIDDEN else c for c in visible)
-    return visible if len(text) <= width else visible[: width - 1] + "…"
+    if len(text) <= width:
+        return visible
+    return visible[: width - 1] + "…"
 
 
 def half_character(text: str) -> bool:
@@ -158,4 +160,6 @@ def value_in(text: str, kind: str = "") -> Any:
     if last.endswith(",...") and text not in words:
         item_kind = "|".join((*words, last.removesuffix(",...")))
         return [value_in(part.strip(), item_kind) for part in text.split(",") if part.strip()]
-    return value if last in ("INTEGER", "NUMBER", "VALUE", "false") or last.isdigit() else text
+    if last in ("INTEGER", "NUMBER", "VALUE", "false") or last.isdigit():
+        return value
+    return text

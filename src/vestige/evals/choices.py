@@ -160,7 +160,9 @@ class ChoicesSettings(Reads):
         return ToRead(prompts, records)
 
     def _asked_alone(self, choice: Choice) -> str:
-        return plain_question(choice.question) if self.rendering == "plain" else choice.question
+        if self.rendering == "plain":
+            return plain_question(choice.question)
+        return choice.question
 
     def _encode(self, subject: LoadedModel, prompt: str, continuation: str) -> Encoded:
         if self.rendering == "plain":

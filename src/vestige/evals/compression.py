@@ -55,7 +55,9 @@ def shortest(attempt: LengthAttempt, *, bound: int) -> int | None:
             succeeded = length
         else:
             failed = length
-    return succeeded if succeeded < bound else None
+    if succeeded < bound:
+        return succeeded
+    return None
 
 
 Form = Literal["row", "raw", "chat", "answer"]
@@ -168,7 +170,9 @@ class AcrSettings(Evaluation):
             # A prompt that the search took for one that works, and that does not as text.
             "acr/share_unverified": float(any(s["claimed"] and not s["verified"] for s in searches)),
         }
-        return values if n_prompt is None else {**values, "acr/ratio": compression_ratio(n_text, n_prompt)}
+        if n_prompt is None:
+            return values
+        return {**values, "acr/ratio": compression_ratio(n_text, n_prompt)}
 
     @staticmethod
     def measure(key: str) -> Measure:
@@ -280,4 +284,6 @@ def _as_sent(subject: LoadedModel, text: Text, form: Form, prompt: str) -> tuple
     if form != "row":
         return ids
     end = len(ids) - len(text.behind)
-    return ids[:end] if ids[end:] == text.behind else None
+    if ids[end:] == text.behind:
+        return ids[:end]
+    return None

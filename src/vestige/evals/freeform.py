@@ -298,7 +298,9 @@ def _also(form: str, question: FreeformQuestion) -> dict[str, Any]:
     if form == "cloze" and question.cloze is not None:
         return {"fact": question.cloze.fact, "whole": question.cloze.whole}
     answer = question.puts[form].answer
-    return {"answer": answer} if answer != question.item.answer else {}
+    if answer != question.item.answer:
+        return {"answer": answer}
+    return {}
 
 
 def _prefilled(subject: LoadedModel, questions: Sequence[FreeformQuestion], settings: FreeformSettings) -> Said:

@@ -202,7 +202,9 @@ class InsideSettings(Evaluation):
 
 
 def _item(question: Compared | Unasked) -> str:
-    return question.choice.item if isinstance(question, Compared) else question.item
+    if isinstance(question, Compared):
+        return question.choice.item
+    return question.item
 
 
 def _drawn(choice: Choice, seed: int) -> int:

@@ -291,7 +291,9 @@ def _seen(scores: Mapping[str, float], *, forget: bool) -> dict[str, float]:
     """Return the scores with one truth ratio's score, chosen by the item's set in the view."""
     values = dict(scores)
     forget_score = values.pop(FORGET_SCORE, None)
-    return {**values, "memory/truth_ratio_score": forget_score} if forget and forget_score is not None else values
+    if forget and forget_score is not None:
+        return {**values, "memory/truth_ratio_score": forget_score}
+    return values
 
 
 FORGET_VS_HOLDOUT = "forget_vs_holdout"

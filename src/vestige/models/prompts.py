@@ -78,7 +78,12 @@ def use_template(tokenizer: PreTrainedTokenizerBase, choice: str) -> str:
     `wanted` is the name of one of its templates, `plain`, or a file. Without one it is its own.
     """
     stored = tokenizer.chat_template
-    by_name = stored if isinstance(stored, dict) else {} if stored is None else {"default": stored}
+    if isinstance(stored, dict):
+        by_name = stored
+    elif stored is None:
+        by_name = {}
+    else:
+        by_name = {"default": stored}
     if not choice:
         text = own_template(tokenizer)
         if stored is not None:

@@ -73,7 +73,12 @@ class Condition:
 
     def __str__(self) -> str:
         """The form in which it is written, as in `retain>=0.9*target`."""
-        bound = f"{self.factor:g}" if not self.of else self.of if self.factor == 1 else f"{self.factor:g}*{self.of}"
+        if not self.of:
+            bound = f"{self.factor:g}"
+        elif self.factor == 1:
+            bound = self.of
+        else:
+            bound = f"{self.factor:g}*{self.of}"
         return f"{self.score}{self.sign}{bound}"
 
     def bound(self, controls: Mapping[str, Scores]) -> float:
@@ -443,11 +448,10 @@ def _take_step(
     # Before the step, which would leave weights that are no numbers.
     if not math.isfinite(norm) or not all(math.isfinite(v) for v in added.terms.values()):
         values = ", ".join(f"{k} {v:.4g}" for k, v in added.terms.items())
-        way_out = (
-            "Lower the learning rate, unless `vestige evaluate` shows that the model it began with is broken"
-            if step
-            else "Nothing was learned yet, so it is the model it began with"
-        )
+        if step:
+            way_out = "Lower the learning rate, unless `vestige evaluate` shows that the model it began with is broken"
+        else:
+            way_out = "Nothing was learned yet, so it is the model it began with"
         raise NotFinite(
             f"training is no longer finite at step {step + 1} ({values}, gradient norm {norm:.4g}, learning rate "
             f"{rate:.3g}). {way_out}"
