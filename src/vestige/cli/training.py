@@ -122,7 +122,7 @@ _LEARNT = 1.0
 def _last_loss(model: "Model") -> float | None:
     """The mean loss of the last epoch in nats a token. None without a step."""
     steps = model.training_log()
-    losses = [step["loss"] for step in steps if step["epoch"] == steps[-1]["epoch"]]
+    losses: list[float] = [step["loss"] for step in steps if step["epoch"] == steps[-1]["epoch"]]
     if losses:
         return sum(losses) / len(losses)
     return None
