@@ -229,7 +229,9 @@ class Pair:
 
     def true_difference(self) -> float:
         """The mean difference: a graded pair differs by half of what a right and a wrong answer differ by."""
-        return self.difference / 2 if self.graded else self.difference
+        if self.graded:
+            return self.difference / 2
+        return self.difference
 
 
 _ALONE = (1,) * 100
@@ -279,7 +281,9 @@ def _rows(part: str, samples: int) -> Iterator[Row]:
         return clustered(samples // 4)
     if part == "compare":
         return compared(2 * samples // 5)
-    return independent(BOUNDED, (0.0, 1.0), samples) if part == "bounded" else independent(UNBOUNDED, None, samples)
+    if part == "bounded":
+        return independent(BOUNDED, (0.0, 1.0), samples)
+    return independent(UNBOUNDED, None, samples)
 
 
 def main() -> None:

@@ -71,7 +71,12 @@ def stored(run: RunFolder) -> Iterator[tuple[str, str]]:
         ground = lay(asked, RESAMPLES)
         formats = read_stored(ground)
         evidence = of_blocks(ground, formats, parts_of(ground, formats), subject)
-        name = "left out" if subject in never else "suppressed" if subject == plan.suppressed else subject
+        if subject in never:
+            name = "left out"
+        elif subject == plan.suppressed:
+            name = "suppressed"
+        else:
+            name = subject
         yield name, decide("not stored", subject, evidence, ground, formats).outcome
 
 

@@ -53,7 +53,9 @@ def by_its_algorithm(subject: LoadedModel, requests: Sequence[tuple[str, str]]) 
 def harness_ways() -> dict[str, Likelihoods]:
     """The ways that there are here, by name."""
     ways: dict[str, Likelihoods] = {"lm-eval's algorithm": by_its_algorithm}
-    return {**ways, "lm-eval": by_lm_eval} if find_spec("lm_eval") else ways
+    if find_spec("lm_eval"):
+        return {**ways, "lm-eval": by_lm_eval}
+    return ways
 
 
 def requests_of(asked: Sequence[Choice], form: Form) -> list[list[tuple[str, str]]]:

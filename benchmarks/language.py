@@ -32,7 +32,9 @@ def ranged(row: Any, value: str, *, signed: bool = False) -> str:
 
 def chance(p: float) -> str:
     """A p-value."""
-    return "< 0.001" if p < 0.001 else f"{p:.3f}"
+    if p < 0.001:
+        return "< 0.001"
+    return f"{p:.3f}"
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -114,7 +114,9 @@ def kind(first: Training, second: Training) -> str:
         return KINDS[3]
     # TOFU's own models come in pairs that differ in the weight decay alone.
     alone = first.name.split("_wd")[0] == second.name.split("_wd")[0]
-    return KINDS[2] if alone else KINDS[1]
+    if alone:
+        return KINDS[2]
+    return KINDS[1]
 
 
 def pairs(known: Sequence[Training]) -> Iterator[Pair]:

@@ -81,7 +81,12 @@ def sit(exam: Exam, repetition: int) -> Seen:
     verdicts = {(v.subject, str(v.claim)): str(v.outcome) for v in outcome.verdicts}
     for planted in exam.subjects:
         own = {verdicts[planted.name, claim] for claim in REQUIRED}
-        whole = "fails" if "fails" in own else "holds" if own == {"holds"} else "inconclusive"
+        if "fails" in own:
+            whole = "fails"
+        elif own == {"holds"}:
+            whole = "holds"
+        else:
+            whole = "inconclusive"
         verdicts[planted.name, ALL_FIVE] = whole
     seen = {key: verdicts[key] for key in truth(exam) if key in verdicts}
     return seen | {(c.subject, c.said): "holds" if c.seen(outcome) else "fails" for c in checks(exam.name)}
@@ -166,7 +171,9 @@ def share(hits: int, n: int) -> str:
 def _marked(row: Row) -> str:
     """The share of errors, and in bold what is beyond the bar."""
     said = share(row.wrong, row.audits)
-    return said if row.wrong <= ERRORS * row.audits else f"**{said}**"
+    if row.wrong <= ERRORS * row.audits:
+        return said
+    return f"**{said}**"
 
 
 def noise_of(case: Case, key: str, kind: Kind) -> Noise:

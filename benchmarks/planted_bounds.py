@@ -57,7 +57,11 @@ class World(NamedTuple):
     @property
     def kind(self) -> Kind:
         """How the scores are read."""
-        return "bits" if self.bits else "graded" if self.graded else "hits"
+        if self.bits:
+            return "bits"
+        if self.graded:
+            return "graded"
+        return "hits"
 
 
 WORLDS = (
@@ -160,7 +164,9 @@ def simulate(world: World, facts: int, controls: int, audits: int) -> Row:
         return (apart.mean(axis=1) - arm) / ruler, (apart.mean(axis=1) + arm) / ruler
 
     def lifted(level: float) -> Float[np.ndarray, "B N"]:
-        return guess + level if world.bits else guess + level * (target - guess)
+        if world.bits:
+            return guess + level
+        return guess + level * (target - guess)
 
     covered = []
     for level in (0.0, narrow, wide):

@@ -393,7 +393,9 @@ def _attack(attack: Attack, forget: Split, minds: Mapping[str, Mind], values: Ta
 
 
 def _points(attack: Attack) -> tuple[str, ...]:
-    return tuple(str(n + 1) for n in range(attack.points)) if attack.kind == "relearn" else ("given",)
+    if attack.kind == "relearn":
+        return tuple(str(n + 1) for n in range(attack.points))
+    return ("given",)
 
 
 def rows(split: Split, model: Model) -> dict[str, Mapping[str, float]]:
@@ -439,7 +441,9 @@ def _splits(exam: Exam, rng: Rng) -> dict[str, Split]:
     sizes = {"forget": exam.n_items, **(KEPT if exam.kept else {})}
     sizes |= {"holdout": exam.n_items} if exam.membership else {}
     found = {name: _split(name, n, (exam, guessable, competence), rng) for name, n in sizes.items()}
-    return found if exam.wordings == 1 else {**found, "forget": _worded(found["forget"], exam.wordings)}
+    if exam.wordings == 1:
+        return found
+    return {**found, "forget": _worded(found["forget"], exam.wordings)}
 
 
 def _worded(split: Split, k: int) -> Split:

@@ -321,7 +321,9 @@ def _qualities(group: LogGroup, outcome: AuditOutcome, questions: tuple[str, ...
     def ratios(log: GivenLog) -> Row | None:
         own = by_question(log.path, questions).get("truth", {})
         share = np.clip([own.get(place, np.nan) for place in places], 1e-12, 1 - 1e-12)
-        return None if np.isnan(share).any() else 1 / share - 1
+        if np.isnan(share).any():
+            return None
+        return 1 / share - 1
 
     reference = next(r for log in group.logs if log.name == f"retain{100 - forget}" if (r := ratios(log)) is not None)
     found = {log.name: ratios(log) for log in group.logs if log.role == "unlearned"}

@@ -270,7 +270,9 @@ def run_recipe(work: Path, name: str, language: str, text: str) -> str:
     done = subprocess.run([*interpreter, text], cwd=work, env=environment, capture_output=True, text=True, check=False)
     found = verdicts(work / "runs" / name)
     said = trained(work) if name == "trainer" else as_planted(found)
-    return said if said.startswith("pass") else f"{said}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+    if said.startswith("pass"):
+        return said
+    return f"{said}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
 
 
 def trained(work: Path) -> str:

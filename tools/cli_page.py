@@ -72,9 +72,10 @@ def _section(by_name: dict[str, Part]) -> str:
     part = next(iter(by_name.values()))
     names = " or ".join(f"`{name}.`" for name in by_name)
     settings = settings_rows(part.home)
-    before = (
-        "" if "" in by_name else f"Their keys begin with {names}, as in `--{part.name}.{next(iter(settings))}`.\n\n"
-    )
+    if "" in by_name:
+        before = ""
+    else:
+        before = f"Their keys begin with {names}, as in `--{part.name}.{next(iter(settings))}`.\n\n"
     rows = []
     for name, (kind, default, text) in settings.items():
         shown = "" if default in (None, "", []) else f"`{in_words(default)}`"

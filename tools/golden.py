@@ -121,7 +121,9 @@ def _judge():
     server.ThreadingHTTPServer = AtOnePort
 
     def graded(body):
-        return "[[3]]" if "second answer" in body["messages"][-1]["content"] else probed.verdict(body)
+        if "second answer" in body["messages"][-1]["content"]:
+            return "[[3]]"
+        return probed.verdict(body)
 
     with server.serving(graded):
         yield

@@ -48,7 +48,9 @@ class OtherProcessor(TorchDispatchMode):
             return out
         if "out" in kwargs:
             return out.copy_(shaken(out))
-        return (shaken(out[0]), *out[1:]) if isinstance(out, tuple) else shaken(out)
+        if isinstance(out, tuple):
+            return (shaken(out[0]), *out[1:])
+        return shaken(out)
 
 
 def reordered(args: Sequence[Any]) -> Sequence[Any]:

@@ -189,7 +189,9 @@ def _questions(scores: Mapping[str, Values], known: _LogQuestions) -> Iterator[C
 
 def _spread(question: ComparedQuestion) -> float:
     values = [value for value in question.scores.values() if not math.isnan(value)]
-    return max(values) - min(values) if values else 0.0
+    if values:
+        return max(values) - min(values)
+    return 0.0
 
 
 def _listed(values: Values) -> str:
@@ -358,7 +360,9 @@ def _open_or(value: float, worst_low: float, worst_high: float, n_missing: int) 
     """Whether the missing questions could turn the sign. Otherwise, the sign, which the test confirms or does not."""
     if n_missing and worst_low <= 0 <= worst_high:
         return "open"
-    return "higher" if value > 0 else "lower"
+    if value > 0:
+        return "higher"
+    return "lower"
 
 
 def _finding(row: ComparedScore, p_holm: float) -> Finding:

@@ -96,13 +96,17 @@ def _rows(ground: Ground, names: Sequence[str], key: str, items: Sequence[str]) 
 def _hit_share(rows: Mapping[str, ByItem]) -> float:
     """The share of all scores that are 0 or 1."""
     scores = np.concatenate([row[~np.isnan(row)] for row in rows.values()] or [np.zeros(0)])
-    return float(np.isin(scores, (0.0, 1.0)).mean()) if len(scores) else 1.0
+    if len(scores):
+        return float(np.isin(scores, (0.0, 1.0)).mean())
+    return 1.0
 
 
 def _score_type(ground: Ground, key: str) -> str:
     measurement = ground.scores.measurements[key]
     # How a metric without a definition varies between trainings is not known.
-    return measurement.score_type if measurement.metric or measurement.score_type == "bits" else ""
+    if measurement.metric or measurement.score_type == "bits":
+        return measurement.score_type
+    return ""
 
 
 def seen(plan: AuditPlan, name: str) -> bool:
@@ -132,11 +136,10 @@ def made_of_others(ground: Ground) -> dict[str, str]:
             next_one = min((to[x] for x in partners), default=0.0)
             least_way = (NEAR_CONTROL if origin in controls else NEAR) * next_one
             if first and (to[origin] == 0 or 0 < to[origin] < least_way):
-                size = (
-                    f"{to[origin] / next_one:.2g} of the way to the next control"
-                    if to[origin]
-                    else "the very same, or in another order"
-                )
+                if to[origin]:
+                    size = f"{to[origin] / next_one:.2g} of the way to the next control"
+                else:
+                    size = "the very same, or in another order"
                 made = "so it was made of it"
                 # From distances alone a sole control of the target's start looks the same.
                 made += ", or no other control began where it did" if origin == plan.target else ""
@@ -164,7 +167,9 @@ def _shared(apart: Distances, name: str, partner: str, origin: str) -> float | N
     slope = (to_origin**2 + partner_to_origin**2 - to_partner**2) / (2 * to_origin**2)
     # A slope that is too unsteady says nothing, which happens with partners far off.
     error = np.sqrt(max(0.0, (partner_to_origin / to_origin) ** 2 - slope**2) / _OF_WEIGHTS)
-    return float(slope) if error < _TELLS else None
+    if error < _TELLS:
+        return float(slope)
+    return None
 
 
 def knowing(ground: Ground, tested: TestedFormats, silenced: Expressed | None) -> Sentences:

@@ -266,7 +266,12 @@ def foresee_audit(request: AuditRequest) -> AuditPower:
     worst = max(steady.shares.values(), key=lambda noise: noise.fact / noise.ruler**2)
     effects = shown(worst, thresholds.delta), shown(steady.bits, thresholds.delta_bits)
     without = () if splits.get("holdout") else (NO_HOLDOUT,)
-    never = QUICK_OPEN if is_quick else ("indistinguishable",) if without else ()
+    if is_quick:
+        never = QUICK_OPEN
+    elif without:
+        never = ("indistinguishable",)
+    else:
+        never = ()
 
     every = {*requirements, *never}
 

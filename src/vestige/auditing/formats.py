@@ -118,7 +118,9 @@ class Scale:
     def least_gap(self) -> float:
         """What a gap has to exceed clearly."""
         thresholds = self.ground.thresholds
-        return thresholds.delta_bits if self.unit == "bits" else thresholds.admission
+        if self.unit == "bits":
+            return thresholds.delta_bits
+        return thresholds.admission
 
     @cached_property
     def is_clear(self) -> bool:
@@ -167,7 +169,9 @@ class TestedFormats(NamedTuple):
     @property
     def against(self) -> str:
         """Return the reference: retrained models or chance."""
-        return "retrained" if any(scale.unit == "leakage" for scale in self.scales) else "chance"
+        if any(scale.unit == "leakage" for scale in self.scales):
+            return "retrained"
+        return "chance"
 
     @property
     def scales(self) -> tuple[Scale, ...]:
@@ -334,7 +338,9 @@ def clustered(
         return prior
     # The noise that `moderated` multiplies the share by: of controls that differ by a constant alone none is seen.
     noise = float(spread(rows, target - rows.mean(axis=0), prior, width=width).noise)
-    return prior._replace(share=max(prior.share, shared(rows, groups) / (len(groups) * noise))) if noise else prior
+    if noise:
+        return prior._replace(share=max(prior.share, shared(rows, groups) / (len(groups) * noise)))
+    return prior
 
 
 def _picks(scale: Scale) -> Scale | None:
@@ -352,7 +358,9 @@ def _picks(scale: Scale) -> Scale | None:
     prior = clustered(ground, ground.prior("hits"), rows[0], rows[1:], scale.items)
     controls = replace(scale.controls, target=rows[0], retrained=rows[1:], prior=prior)
     picks = replace(scale, form=form._replace(name=f"{form.name}, picks"), key=form.hits, controls=controls)
-    return picks if picks.is_clear else None
+    if picks.is_clear:
+        return picks
+    return None
 
 
 def _bits(ground: Ground, untested: list[str]) -> tuple[Scale, ...]:

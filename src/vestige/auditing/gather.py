@@ -342,7 +342,9 @@ def _told_by(run: RunFolder, plan: AuditPlan) -> str:
             f"the same for all of them; an excess of such shares reads {error.left:.2f} of its size."
         )
     facts = (str(row.get("fact") or row.get("answer", "")) for row in records)
-    return _BY_WORDS if any(len(fact.split()) > _REWORDED for fact in facts) else ""
+    if any(len(fact.split()) > _REWORDED for fact in facts):
+        return _BY_WORDS
+    return ""
 
 
 def _stands_for(folder: AttackFolder) -> Mapping[str, str]:
@@ -385,10 +387,14 @@ def _homes(source: Source, metric: str) -> list[tuple[Source, str]]:
     key = metric if "/" in metric else f"{'forced' if metric in QA_FORCED else 'generate'}/{metric}"
     if key.startswith(_PREFILLED):
         rest = key.removeprefix(_PREFILLED)
-        return [] if source.attack else [(Source(source.subject, PREFILL, GIVEN), f"{_PLAIN}{rest}")]
+        if source.attack:
+            return []
+        return [(Source(source.subject, PREFILL, GIVEN), f"{_PLAIN}{rest}")]
     if key.startswith(_LEAK):
         k = key.removeprefix(_LEAK)
-        return [] if source.attack else [(Source(source.subject, SAMPLING, f"k={k}"), _MATCH)]
+        if source.attack:
+            return []
+        return [(Source(source.subject, SAMPLING, f"k={k}"), _MATCH)]
     return [(source, key)]
 
 
@@ -401,10 +407,14 @@ def _carried_by_freeform(attack: PlannedAttack, subject: str, values: Values) ->
     if attack.kind == PREFILL:
         given_bits: Mapping[str, float] = values.get(source, {}).get(_GIVEN_BITS, {})
         bits = [given_bits[i] for i in attack.tested if i in given_bits]
-        return Carried({"code length of the tokens given": sum(bits)}, {"items": len(bits)}) if bits else None
+        if bits:
+            return Carried({"code length of the tokens given": sum(bits)}, {"items": len(bits)})
+        return None
     n = sum(i in values.get(source, {}).get(_MATCH, {}) for i in attack.tested)
     k = int(attack.points[-1].removeprefix("k="))
-    return Carried({"choice among the replies": n * log2(k)}, {"replies": k * n}) if n else None
+    if n:
+        return Carried({"choice among the replies": n * log2(k)}, {"replies": k * n})
+    return None
 
 
 def freeform_attacks(

@@ -105,7 +105,9 @@ class Ground(Case):
     def about(self, subject: str) -> "Ground":
         """Return the ground of the claims about one subject, with its own doubts."""
         doubt = self.doubts_of.get(subject)
-        return self if doubt is None else replace(self, doubts=(*self.doubts, doubt))
+        if doubt is None:
+            return self
+        return replace(self, doubts=(*self.doubts, doubt))
 
     def has(self, source: Sourced, key: str) -> bool:
         """Return whether the source has scores of the forget set under `key`."""
@@ -148,12 +150,16 @@ class Ground(Case):
 
     def verdicts(self, rule: Callable[..., ClaimVerdict], evidence: Sequence[Evidence]) -> tuple[ClaimVerdict, ...]:
         """The verdict of a rule on all quantities of a claim. None where there is no quantity."""
-        return (rule(evidence, self.thresholds),) if evidence else ()
+        if evidence:
+            return (rule(evidence, self.thresholds),)
+        return ()
 
     def prior(self, kind: Kind) -> SeedPrior:
         """The prior of the thresholds, with the shift of another recipe where a control was trained by one."""
         prior = self.thresholds.prior(kind)
-        return prior._replace(shift=OTHER_RECIPE) if self.plan.recipes else prior
+        if self.plan.recipes:
+            return prior._replace(shift=OTHER_RECIPE)
+        return prior
 
     def level(self, values: ByItem, sample: Sample, metric: str) -> Estimate:
         """The mean score of one subject over the items of `sample`, as of items like them."""

@@ -58,7 +58,9 @@ class ScaleByGroup(NamedTuple):
 def parts_of(ground: Ground, tested: TestedFormats) -> dict[str, ScaleByGroup]:
     """The scales by which the groups of the forget set are judged, by format. The same for every subject."""
     groups = groups_of(ground.plan, ground.judged)
-    return {scale.name: _parts(ground, scale, groups) for scale in tested.judged} if groups else {}
+    if groups:
+        return {scale.name: _parts(ground, scale, groups) for scale in tested.judged}
+    return {}
 
 
 def by_group(ground: Ground, parts: Mapping[str, ScaleByGroup], expressed: Expressed, subject: str) -> ClaimEvidence:
@@ -193,7 +195,9 @@ def _standing_of_controls(part: Scale) -> float:
     width = None if part.unit == "bits" else 1.0
     variance = float(spread(rows, rows[0], part.controls.prior, width=width).variance)
     apart = (m * means - means.sum()) / (m - 1)
-    return float(apart.max()) / math.sqrt(variance * m / (m - 1)) if variance > 0 else 0.0
+    if variance > 0:
+        return float(apart.max()) / math.sqrt(variance * m / (m - 1))
+    return 0.0
 
 
 def _rarity(draws: Draws, margin: float, null: float | None, n_controls: int) -> float:
@@ -255,4 +259,6 @@ def _verdict(rows: Sequence[_GroupQuantity], lines: Sequence[GroupLine]) -> tupl
 def _names(groups: Sequence[str]) -> str:
     n_further = len(groups) - _NAMED
     names = listed(groups[:_NAMED])
-    return f"{names} and {n_further} more" if n_further > 0 else names
+    if n_further > 0:
+        return f"{names} and {n_further} more"
+    return names

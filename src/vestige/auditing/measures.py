@@ -54,7 +54,9 @@ class KeptKnowledge:
     def untested(self) -> Sentences:
         """The splits without items, in a sentence."""
         absent = [split for split in SPLITS if not self.ground.plan.splits.get(split)]
-        return (f"The data hold no items of these splits: {', '.join(absent)}.",) if absent else ()
+        if absent:
+            return (f"The data hold no items of these splits: {', '.join(absent)}.",)
+        return ()
 
     def losses(self, subject: str) -> ClaimEvidence:
         """Return the losses of one subject. Their draws take too much memory to be kept of all."""

@@ -222,8 +222,10 @@ def _score(ground: Ground, name: str, key: str) -> _PlacedScore | None:
         return None
 
     def read(subject: str, items: Items) -> ByItem:
-        values = ground.scores.of(subject, key, items)
-        return values - ground.scores.of(reference, key, items) if reference else values
+        values: ByItem = ground.scores.of(subject, key, items)
+        if reference:
+            return values - ground.scores.of(reference, key, items)
+        return values
 
     placed = {s: _Placed(*placements(read(s, forget), read(s, holdout))) for s in subjects if s != reference}
     controls = tuple(s for s in plan.retrained if s in placed)

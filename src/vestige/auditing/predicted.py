@@ -73,7 +73,9 @@ class _Base(NamedTuple):
     def moved(self, target: float, slope: float) -> float:
         """Return the predicted score of an unexposed model for the score `target`."""
         level = float(np.mean(self.laboratories))
-        return level + slope * (target - self.target) if slope else level
+        if slope:
+            return level + slope * (target - self.target)
+        return level
 
 
 def predict(never: Sequence[NeverSaw], targets: Mapping[str, float], target: float) -> Prediction | None:

@@ -115,7 +115,9 @@ class _Stage:
 
     @property
     def items(self) -> Items:
-        return () if self.part is None else self.part.items
+        if self.part is None:
+            return ()
+        return self.part.items
 
     def after(self, name: str) -> Source:
         return Source.after(name, self.attack)
@@ -134,7 +136,9 @@ class _Stage:
         if self.unit == "bits" and len(self.items) < 2:
             return "one tested item has no interval in bits"
         near = too_near(self.part)
-        return f"on its tested items the target exceeds {near}" if near else ""
+        if near:
+            return f"on its tested items the target exceeds {near}"
+        return ""
 
     def result(self, part: Scale, subject: str, earlier: Gain | None) -> AttackResult:
         """Return the gain of one subject from the attack. `earlier` is the gain of another by the same."""
@@ -255,7 +259,9 @@ def why_alone(ground: Ground, attack: PlannedAttack) -> str:
     search = ground.search_of(attack.name)
     if search:
         return f"it counts as a part of {search}"
-    return _CEILING if attack.shows_answers else ""
+    if attack.shows_answers:
+        return _CEILING
+    return ""
 
 
 def _apart(ground: Ground, tried: Sequence[AttackResult]) -> list[str]:
@@ -267,7 +273,9 @@ def _apart(ground: Ground, tried: Sequence[AttackResult]) -> list[str]:
         if n and attack.name in tested:
             counts.setdefault(f"{n} of the {len(attack.tested)} items asked", []).append(attack.name)
     apart = "; ".join(f"{share_text} after {', after '.join(names)}" for share_text, names in counts.items())
-    return [f"Not judged, because the retain set gives the answers away: {apart}."] if counts else []
+    if counts:
+        return [f"Not judged, because the retain set gives the answers away: {apart}."]
+    return []
 
 
 def _stage(ground: Ground, attack: PlannedAttack, scale: Scale) -> _Stage | None:
@@ -331,7 +339,9 @@ def _spoiled(stage: _Stage, part: Scale, tried: Sequence[AttackResult]) -> list[
         return [*gaps, _Gap(stage.attack, f"{stage.name}: the target was not asked after it", stage.audited)]
     near = too_near(part.after(stage.attack))
     reason = f"{stage.name}: it damages answers (with it the target exceeds {near})"
-    return [*gaps, _Gap(stage.attack, reason, stage.audited)] if near else gaps
+    if near:
+        return [*gaps, _Gap(stage.attack, reason, stage.audited)]
+    return gaps
 
 
 def _in_bits(e: Estimate) -> str:
@@ -514,7 +524,9 @@ class AttackAbility(NamedTuple):
         brought = {line.attack: line.brought for line in self.lines if line.attack in names}
         best_first = sorted(((e, name) for name, e in brought.items() if e), key=lambda pair: -pair[0].value)
         each = [f"{name} ({share.said()} of what the positive control held back)" for share, name in best_first]
-        return f"shown able: {', '.join(each)}" if each else ""
+        if each:
+            return f"shown able: {', '.join(each)}"
+        return ""
 
 
 def read_ability(ground: Ground, recovery: Recovery, expressed: Expressed | None) -> AttackAbility:

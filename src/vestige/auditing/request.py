@@ -137,7 +137,9 @@ def numbered(models: Sequence[AuditedModel]) -> Sentences:
 def _base_name(model: str, role: Role) -> str:
     folder = own_folder(model)
     if folder is None:
-        return address(model).model if is_address(model) else Path(model).expanduser().name or model
+        if is_address(model):
+            return address(model).model
+        return Path(model).expanduser().name or model
     spec = read_spec(folder.spec)
     # A target that is given as something else was changed by somebody, and only its folder tells the two apart.
     if spec.subject == "target" and role != "target":
@@ -275,7 +277,9 @@ def not_asked_for(settings: AuditSettings) -> Sentences:
     if "nf4" not in settings.quantize:
         out.append("weights in NF4")
     out += [words for name, words in _OFF.items() if not getattr(settings, name)]
-    return (f"not asked for: {'; '.join(out)}",) if out else ()
+    if out:
+        return (f"not asked for: {'; '.join(out)}",)
+    return ()
 
 
 _OFF = {

@@ -175,7 +175,9 @@ def after_an_attack(questions: Sequence[Question], kind: str) -> tuple[Question,
 
 def task_name(subject: str, attack: str) -> str:
     """The task that attacks a subject, or that evaluates it where `attack` is empty."""
-    return f"{attack}: {subject}" if attack else f"evaluate {subject}"
+    if attack:
+        return f"{attack}: {subject}"
+    return f"evaluate {subject}"
 
 
 def making_name(control: str) -> str:
@@ -390,7 +392,9 @@ class TaskAnswers:
 def answers_of(folder: AuditFolder, subject: str, attack: str) -> TaskAnswers | None:
     """Return the output of a subject's task and an attack. None where it is not done."""
     path = folder.places(task_name(subject, attack))
-    return load(path, TaskAnswers) if path.exists() else None
+    if path.exists():
+        return load(path, TaskAnswers)
+    return None
 
 
 @dataclass(frozen=True)

@@ -255,7 +255,9 @@ class _Trial(NamedTuple):
         """Scores by fact. After an attack the rows are the later scores and the increases."""
         scores = self.ground.scores
         after = scores.of(self.after(name), key, items)
-        return after[None] if self.attack is None else np.stack([after, after - scores.of(name, key, items)])
+        if self.attack is None:
+            return after[None]
+        return np.stack([after, after - scores.of(name, key, items)])
 
     def in_words(self, scales: Sequence[Scale]) -> list[tuple[str, Items]]:
         """Return the keys of the formats in the model's own words, each with the facts that all models share."""

@@ -259,7 +259,9 @@ class ModelScores(NamedTuple):
     @property
     def name(self) -> str:
         """The name of the measurement. Bits of an answer stand beside its probability."""
-        return f"{self.format}, bits" if self.unit == "bits" else self.format
+        if self.unit == "bits":
+            return f"{self.format}, bits"
+        return self.format
 
 
 def columns_of(rows: Iterable[Row]) -> list[ModelScores]:
@@ -339,7 +341,12 @@ def _measurement(said: _Said, name: str, columns: Sequence[ModelScores]) -> Meas
     """Return the measurement of one format. Scores that are almost always 0 or 1 count as correct or incorrect."""
     unit = said["unit", name]
     guessed = any(any(_chances(column).values()) for column in columns)
-    usual = "forced answer" if unit == "bits" else "text options" if guessed else "own words"
+    if unit == "bits":
+        usual = "forced answer"
+    elif guessed:
+        usual = "text options"
+    else:
+        usual = "own words"
     scores = np.concatenate([column.scores for column in columns])
     scores = scores[~np.isnan(scores)]
     # A few halves among hits must not switch their tests off.
@@ -682,7 +689,9 @@ def _drop_unasked(table: ScoreTable) -> Sentences:
             values[source] = {name: its for name, its in tables.items() if name not in dropped}
         table.values = values
     table.formats = tuple(form for form in table.formats if form.name not in dropped)
-    return (f"No unlearned model has these scores of the forget set: {listed(dropped)}.",) if dropped else ()
+    if dropped:
+        return (f"No unlearned model has these scores of the forget set: {listed(dropped)}.",)
+    return ()
 
 
 def _attacks(table: ScoreTable, forget: Sequence[str]) -> tuple[PlannedAttack, ...]:

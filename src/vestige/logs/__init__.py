@@ -76,7 +76,9 @@ def _reader_of(path: Path, score: str, *_state: int) -> str:
     if score:
         from vestige.logs import rows
 
-        return "rows" if rows.has_scores(start, {"score": score}) else ""
+        if rows.has_scores(start, {"score": score}):
+            return "rows"
+        return ""
     return ""
 
 

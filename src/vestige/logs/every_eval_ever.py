@@ -58,10 +58,14 @@ def read(path: Path, how: How) -> Log:
 
 def _of(row: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     value = row.get(key)
-    return value if isinstance(value, dict) else {}
+    if isinstance(value, dict):
+        return value
+    return {}
 
 
 def _listed(value: Any) -> list[Any]:
     if isinstance(value, list):
         return value
-    return [] if value is None else [value]
+    if value is None:
+        return []
+    return [value]

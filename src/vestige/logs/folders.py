@@ -240,7 +240,9 @@ def _placed(path: Path, root: Path) -> _PlacedLog | _Unplaced:
     if by_settings is not None:
         return by_settings
     task, below = _innermost(folders)
-    return _NOTHING if task is None else _of_task(path, task, below)
+    if task is None:
+        return _NOTHING
+    return _of_task(path, task, below)
 
 
 def _of_task(
@@ -316,7 +318,9 @@ def _as_set(path: Path, folder: Path, root: Path, settings: Mapping[str, Any]) -
         if _path_in(settings, _SECOND):
             # A mixture of two models is none of them.
             family = _family(model, settings)
-            return _PlacedLog(path, family, "unlearned", folder.name, forget or "forget") if family else None
+            if family:
+                return _PlacedLog(path, family, "unlearned", folder.name, forget or "forget")
+            return None
         if model is not None:
             return _of_task(path, model, (*step, *below), asked=forget)
         return _Unplaced(
@@ -383,7 +387,9 @@ def _family(task: Mapping[str, str | None] | None, settings: Mapping[str, Any]) 
     if task is not None:
         return f"{task['kind']} {task['model']}"
     tokenizer = Path(_text(settings, "model", "tokenizer_args", "pretrained_model_name_or_path")).name
-    return f"tofu {tokenizer}" if tokenizer and "tofu" in str(settings.get("eval", "tofu")) else ""
+    if tokenizer and "tofu" in str(settings.get("eval", "tofu")):
+        return f"tofu {tokenizer}"
+    return ""
 
 
 def _trained_on(settings: Mapping[str, Any]) -> str:
@@ -400,7 +406,9 @@ def _trained_on(settings: Mapping[str, Any]) -> str:
 def _text(config: Any, *keys: str) -> str:
     for key in keys:
         config = config.get(key) if isinstance(config, dict) else None
-    return config if isinstance(config, str) else ""
+    if isinstance(config, str):
+        return config
+    return ""
 
 
 def _of_muse(path: Path, folders: Sequence[str]) -> _PlacedLog | None:
@@ -418,7 +426,9 @@ def _of_muse(path: Path, folders: Sequence[str]) -> _PlacedLog | None:
         return _PlacedLog(path, "muse", role, folders[-2], "forget")
     task, below = _innermost(folders)
     placed = _of_task(path, task, below) if task is not None and task["corpus"] else None
-    return placed if isinstance(placed, _PlacedLog) else None
+    if isinstance(placed, _PlacedLog):
+        return placed
+    return None
 
 
 def _plainly_named(root: Path, left_out: list[tuple[Path, str]]) -> list[_PlacedLog]:
@@ -448,7 +458,9 @@ def _plain_role(name: str) -> str:
     word = _SEED.sub("", name.lower())
     if word in _PLAIN_ROLES:
         return _PLAIN_ROLES[word]
-    return "" if any(unclear in word for unclear in _UNCLEAR) else "unlearned"
+    if any(unclear in word for unclear in _UNCLEAR):
+        return ""
+    return "unlearned"
 
 
 def _without_early(placed: Sequence[_PlacedLog], left_out: list[tuple[Path, str]]) -> list[_PlacedLog]:

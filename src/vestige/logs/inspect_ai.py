@@ -212,4 +212,6 @@ def _text(value: Any) -> str:
         if not turns:
             return ", ".join(map(str, value))
         return "\n".join(message_text(turn.get("content")) for turn in turns)
-    return "" if value is None else str(value)
+    if value is None:
+        return ""
+    return str(value)

@@ -118,12 +118,16 @@ def _add(reading: LogReading, rows: list[Mapping[str, Any]], suffix: str) -> Non
 
 def _note(row: Mapping[str, Any], metric: str) -> Any:
     document = row.get("doc")
-    return note_on(document.get(NOTE), metric) if isinstance(document, dict) else None
+    if isinstance(document, dict):
+        return note_on(document.get(NOTE), metric)
+    return None
 
 
 def _order(document: Any) -> tuple[int, float, str]:
     number = number_of(document)
-    return (0, number, "") if number is not None else (1, 0.0, str(document))
+    if number is not None:
+        return (0, number, "")
+    return (1, 0.0, str(document))
 
 
 def _requests(stored: Any) -> list[list[Any]]:
@@ -142,7 +146,9 @@ def _metrics(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def _reply(row: Mapping[str, Any]) -> str:
     replies = in_order(row.get("filtered_resps")) or [""]
-    return replies[0] if isinstance(replies[0], str) else ""
+    if isinstance(replies[0], str):
+        return replies[0]
+    return ""
 
 
 def _options(rows: Sequence[Mapping[str, Any]], requests: Sequence[list[list[Any]]]) -> list[np.ndarray] | None:
@@ -161,7 +167,9 @@ def _options(rows: Sequence[Mapping[str, Any]], requests: Sequence[list[list[Any
 
 def _options_asked(requests: Sequence[list[list[Any]]]) -> QuestionType:
     texts = {str(call[1]).strip() for calls in requests for call in calls if len(call) > 1}
-    return "letter options" if all(len(text) == 1 and text.isalpha() for text in texts) else "text options"
+    if all(len(text) == 1 and text.isalpha() for text in texts):
+        return "letter options"
+    return "text options"
 
 
 def _add_options(

@@ -168,7 +168,9 @@ class Beginning:
         value = self.value
         if isinstance(value, list):
             value = value[0] if value else None
-        return value if isinstance(value, dict) else {}
+        if isinstance(value, dict):
+            return value
+        return {}
 
 
 _HEAD = 2**16
@@ -393,12 +395,16 @@ def _noted(path: Path, note: Mapping[str, Any]) -> Noted:
 def note_on(note: Any, measurement: str) -> dict[str, Any] | None:
     """The note of a Vestige export on a question, for one of several measurements. None in a log of the tool's own."""
     measured = note.get("measured") if isinstance(note, dict) else None
-    return {**note, **measured.get(measurement, {})} if isinstance(measured, dict) else None
+    if isinstance(measured, dict):
+        return {**note, **measured.get(measurement, {})}
+    return None
 
 
 def hits_or_graded(scores: Iterable[float]) -> ScoreType:
     """Return the type of unknown scores: hits if all are 0 or 1."""
-    return "hit" if set(scores) <= {0.0, 1.0} else "overlap"
+    if set(scores) <= {0.0, 1.0}:
+        return "hit"
+    return "overlap"
 
 
 _WORDS = {
@@ -474,7 +480,9 @@ def _kept(column: tuple[str, ...]) -> tuple[str, ...]:
 
 def _shared(column: tuple[str, ...]) -> tuple[str, ...]:
     """The same tuple for the same texts: a thousand logs of one data set hold its questions once."""
-    return _kept(column) if column else ()
+    if column:
+        return _kept(column)
+    return ()
 
 
 class Prompt(NamedTuple):
@@ -539,7 +547,9 @@ def message_text(content: Any) -> str:
     """The text of a message, whose content may be a list of parts."""
     if isinstance(content, list):
         return " ".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
-    return "" if content is None else str(content)
+    if content is None:
+        return ""
+    return str(content)
 
 
 def _span(prompt: str, marks: Sequence[tuple[str, str]]) -> tuple[int, int]:

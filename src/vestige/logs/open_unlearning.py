@@ -161,7 +161,9 @@ def _rows(metric: Any) -> tuple[list[str], list[Mapping[str, Any]]]:
 
 def _turned(score: Any) -> float | None:
     number = number_of(score)
-    return None if number is None else -number
+    if number is None:
+        return None
+    return -number
 
 
 def _add(
@@ -200,7 +202,9 @@ def _add(
 def _right_option(row: Mapping[str, Any]) -> Any:
     """The probability of the option that the label names by its letter."""
     position, options = ord((str(row.get("label")).strip() or "?")[0]) - ord("A"), in_order(row.get("prob"))
-    return options[position] if 0 <= position < len(options) else None
+    if 0 <= position < len(options):
+        return options[position]
+    return None
 
 
 _RATIO, _SHARE = "ratio", "share"
@@ -279,7 +283,9 @@ def _by_parts(log: Mapping[str, Any], name: str, keys: Sequence[str], values: Sc
     as_share = np.median(np.abs(values[shared] - shares))
     if min(as_ratio, as_share) > 0.05 or abs(as_ratio - as_share) < 1e-3:
         return ""
-    return _RATIO if as_ratio < as_share else _SHARE
+    if as_ratio < as_share:
+        return _RATIO
+    return _SHARE
 
 
 def _losses(metric: Any) -> dict[str, float]:

@@ -124,7 +124,9 @@ def _models(blocks: Sequence[_Block]) -> dict[str, None]:
     if len(outer) < 2 or outer.keys() & {"", *_DATA_SPLITS}:
         return {}
     # Models were asked alike, and parts of one model's questions were not.
-    return dict.fromkeys(outer) if set.intersection(*outer.values()) else {}
+    if set.intersection(*outer.values()):
+        return dict.fromkeys(outer)
+    return {}
 
 
 def _header(head: bytes) -> list[str]:

@@ -105,7 +105,9 @@ def models_of(table: ScoreTable, ids: Mapping[str, str], when: datetime) -> Iter
 
 def _means(rows: Sequence[ExportedScore]) -> float | None:
     known = [row.score for row in rows if row.score is not None]
-    return sum(known) / len(known) if known else None
+    if known:
+        return sum(known) / len(known)
+    return None
 
 
 def _item_note(rows: Sequence[ExportedScore]) -> dict[str, Any]:

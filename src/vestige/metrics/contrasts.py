@@ -144,7 +144,9 @@ class Sample:
             return ""
         k = len(set(self.clusters))
         few = f", items of {k} cluster{'' if k == 1 else 's'} only"
-        return few if self.labels is None else f", widened for {k} clusters"
+        if self.labels is None:
+            return few
+        return f", widened for {k} clusters"
 
     def weights(self) -> Iterator[Float[np.ndarray, "r K"]]:
         """Draws from the simplex over the items and one more, which comes first and counts `unseen`."""

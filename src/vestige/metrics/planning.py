@@ -131,7 +131,9 @@ def least_shown(requirement: Requirement, design: Design, *, tests: int = 1) -> 
 
     # No leakage is above 1; bits have no end, and a thousand an answer are all that an answer has.
     most = 1.0 if requirement.noise.width is not None else requirement.margin + 1_000.0
-    return None if short(most) < 0 else float(brentq(short, requirement.margin, most, xtol=1e-4))
+    if short(most) < 0:
+        return None
+    return float(brentq(short, requirement.margin, most, xtol=1e-4))
 
 
 def needed(requirements: Sequence[Requirement], design: Design, *, singles: bool = False) -> dict[What, int]:
@@ -372,7 +374,9 @@ def standing(training: ByItem, other_trainings: ByControl, width: float | None =
     pooled = max(1.0, variances.mean()) if width is None else (pairs * variances.mean() + width**2 / 2) / (pairs + 1)
     spread = (_PRIOR_DF * pooled + (m - 1) * variances) / (_PRIOR_DF + m - 1)
     z: ByItem = (training - other_trainings.mean(axis=0)) / np.sqrt(spread * (1 + 1 / m))
-    return z - max(0.0, float(np.sort(z)[(n - 1) // 2])) if n > 1 else z
+    if n > 1:
+        return z - max(0.0, float(np.sort(z)[(n - 1) // 2]))
+    return z
 
 
 def standings(

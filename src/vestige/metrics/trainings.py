@@ -154,7 +154,9 @@ def agreement(first: ByItem, second: ByItem) -> float | None:
     """
     share = float(np.mean([first, second]))
     expected = 2 * len(first) * share * (1 - share)
-    return 1 - float((first != second).sum()) / expected if expected >= _TELLS_AGREEMENT else None
+    if expected >= _TELLS_AGREEMENT:
+        return 1 - float((first != second).sum()) / expected
+    return None
 
 
 def equal_by_chance(n: int, share: float, agreement: float, models: int) -> float:

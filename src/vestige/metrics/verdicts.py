@@ -279,7 +279,9 @@ def _items(open_: Sequence["_Judged"], advice: Advice | None) -> int | None:
         return advice.facts
     needs = [items_needed(j.evidence.draws, j.margins.wide, bounded=j.evidence.unit != "bits") for j in open_]
     most = None if None in needs else max(n for n in needs if n is not None)
-    return most if most is not None and most > max(j.evidence.draws.n for j in open_) else None
+    if most is not None and most > max(j.evidence.draws.n for j in open_):
+        return most
+    return None
 
 
 class _Judged(NamedTuple):

@@ -111,9 +111,12 @@ def _reason(claim: Claim, outcome: Outcome, grounds: ClaimEvidence, against: str
         return f"Not tested: {'; '.join(missing or _few(grounds.left_out) or ['nothing could be asked'])}."
     if outcome == "inconclusive" and outcomes == {"holds"}:
         return f"{leads['holds']} where it was tested ({_because('holds', grounds)}), but {'; '.join(missing)}."
-    additions = (
-        missing if outcome == "inconclusive" else [grounds.besides] if outcome == "holds" and grounds.besides else []
-    )
+    if outcome == "inconclusive":
+        additions = missing
+    elif outcome == "holds" and grounds.besides:
+        additions = [grounds.besides]
+    else:
+        additions = []
     return f"{leads[outcome]}: {'; and '.join([_because(outcome, grounds), *additions])}."
 
 
@@ -132,7 +135,9 @@ def _few(sentences: Sequence[str]) -> list[str]:
     """Return the first entries. The full list follows the reason."""
     n_further = len(sentences) - 1
     count = f" (and {n_further} more {'reason' if n_further == 1 else 'reasons'})" if n_further > 0 else ""
-    return [sentences[0] + count] if sentences else []
+    if sentences:
+        return [sentences[0] + count]
+    return []
 
 
 def drop_failed_evidence(outcome: AuditOutcome, plan: AuditPlan) -> AuditOutcome:
@@ -171,7 +176,9 @@ def drop_failed_evidence(outcome: AuditOutcome, plan: AuditPlan) -> AuditOutcome
 
 def _what(failed: FailedTask) -> str:
     subject = shown(failed.subject)
-    return f"{failed.attack} on {subject}" if failed.attack else f"the evaluation of {subject}"
+    if failed.attack:
+        return f"{failed.attack} on {subject}"
+    return f"the evaluation of {subject}"
 
 
 def _why(failed: FailedTask) -> str:
