@@ -164,9 +164,9 @@ def simulate(world: World, facts: int, controls: int, audits: int) -> Row:
         return (apart.mean(axis=1) - arm) / ruler, (apart.mean(axis=1) + arm) / ruler
 
     def lifted(level: float) -> Float[np.ndarray, "B N"]:
-        if world.bits:
-            return guess + level
-        return guess + level * (target - guess)
+        gap = 1.0 if world.bits else target - guess
+        raised: Float[np.ndarray, "B N"] = guess + level * gap
+        return raised
 
     covered = []
     for level in (0.0, narrow, wide):

@@ -224,7 +224,7 @@ def _score(ground: Ground, name: str, key: str) -> _PlacedScore | None:
     def read(subject: str, items: Items) -> ByItem:
         values: ByItem = ground.scores.of(subject, key, items)
         if reference:
-            return values - ground.scores.of(reference, key, items)
+            values = values - ground.scores.of(reference, key, items)
         return values
 
     placed = {s: _Placed(*placements(read(s, forget), read(s, holdout))) for s in subjects if s != reference}
