@@ -124,7 +124,7 @@ def test_a_model_is_attacked_after_the_target_that_leads_the_search_was_asked(ma
     request = audited.request(made, SETTINGS)
     planned = plan_audit(request)
     on_all = [(attack, [m.name for m in request.models]) for attack in planned.attacks]
-    tasks = {t.name: t for t in attack_tasks(made, request, planned.questions, on_all)}
+    tasks = {t.name: t for t in attack_tasks(made, request, on_all)}
     assert tasks["bits of prefix n=2"].after == tuple(f"prefix n=2: {who}" for who in WHO)
     assert tasks["prefix n=2: ga"].after == ("evaluate ga", "evaluate target")
     assert tasks["prefix n=2: target"].after == ("evaluate target",)

@@ -133,6 +133,15 @@ def test_scores_without_text_are_matched_by_the_texts_of_their_own_log_in_whatev
     assert "and the logs that have texts differ in their order" in untested
 
 
+def test_the_questions_of_one_model_may_lie_in_several_logs(tmp_path, logs, put):
+    whole = {metric: table for metric, table in tofu_eval(1.0, 0).items() if metric.startswith("forget")}
+    first, second = ({m: {"value_by_index": dict(list(t["value_by_index"].items())[half])} for m, t in whole.items()}
+                     for half in (slice(N // 2), slice(N // 2, N)))  # fmt: skip
+    halves = [GivenLog("target", "full", put(name, stored)) for name, stored in (("t", first), ("t2", second))]
+    outcome = judged(tmp_path, [*halves, *logs[1:]])
+    assert (outcome.n_judged, outcomes(outcome)) == (N, {"hides": "fails"})
+
+
 def test_a_log_goes_to_the_table_in_columns(tmp_path, logs, monkeypatch):
     """A thousand logs are half a million rows, for which an object each would fill the memory."""
 

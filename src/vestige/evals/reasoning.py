@@ -16,7 +16,7 @@ the first three. Its reasoning field is the trace.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field, PositiveInt
 
@@ -27,7 +27,9 @@ from vestige.data.facts import fact_of
 from vestige.evals.base import Evaluation, InAudit, Record, labels, replies_to, reply_record
 from vestige.judges.leaks import ReplyTo
 from vestige.metrics.leaks import LEAK
-from vestige.models.load import LoadedModel
+
+if TYPE_CHECKING:
+    from vestige.models.load import LoadedModel
 
 TRACES: Mapping[str, str] = {
     "zero_think": "\n\n",
@@ -62,7 +64,7 @@ class ReasoningSettings(Evaluation):
     closing: str = Field("</think>", min_length=1)
     """Mark that closes a trace."""
 
-    def collect(self, subject: LoadedModel, questions: Sequence[Item]) -> list[dict[str, Any]]:
+    def collect(self, subject: "LoadedModel", questions: Sequence[Item]) -> list[dict[str, Any]]:
         """One record an item, with the reply of each form."""
         prompter = subject.prompter
         records: list[dict[str, Any]] = []
