@@ -1,8 +1,8 @@
 """The tables of docs/findings/language.md, from the stored score of every question.
 
 `python -m benchmarks.language` prints them without a model, in seconds. results/capitals.csv.gz comes from
-`benchmarks.capitals`. results/pistol.csv.gz has ROUGE-1 of `vestige experiment pistol-q1` and `pistol-q3`, whose tables
-folder holds it as items.csv.gz. `training` tells the two taught targets apart.
+`benchmarks.capitals`. results/pistol.csv.gz has ROUGE-1 of `vestige experiment pistol-q1`, `pistol-q2` and
+`pistol-q3`, whose tables folder holds it as items.csv.gz. `training` tells the two taught targets apart.
 """
 
 from collections.abc import Iterator, Sequence
@@ -121,6 +121,24 @@ def contracts(scores: Any) -> str:
     return table(columns, rows)
 
 
+def sizes(scores: Any) -> str:
+    """PISTOL, question 2: three contracts beside one, and the same retained questions after both."""
+    kept = scores[(scores["training"] == 2) & (scores["split"] == "retain") & scores["set"].isin(["AC", "AC AC2 AC3"])]
+    kept = kept.sort_values(["method", "rate", "set"])
+    key = ["method", "rate"]
+    pairs: Any = vestige.pool(kept, by=key, compare="set").set_index(key)
+    means = kept.groupby([*key, "set"])["value"].mean().map(number)
+    rows = []
+    for place, pair in pairs.iterrows():
+        cells = [means[(*place, name)] for name in ("AC", "AC AC2 AC3")]
+        if pd.notna(pair["p_holm"]):
+            cells += [ranged(pair, "difference", signed=True), chance(pair["p_holm"])]
+        else:
+            cells += ["0.00", ""]
+        rows.append([" ".join(place).strip(), *cells])
+    return table(["method, rate", "kept after one contract", "after three", "difference", "p (Holm)"], rows)
+
+
 def types(scores: Any) -> str:
     """PISTOL, question 3: contracts of both types, which hang together with nothing that is forgotten."""
     second = scores[(scores["training"] == 2) & scores["set"].isin(["AC", "An"])]
@@ -140,6 +158,7 @@ def pages() -> Iterator[tuple[str, str]]:
     yield "holes", holes(found)
     scores = pd.read_csv(RESULTS / "pistol.csv.gz", keep_default_na=False, dtype={"rate": str})
     yield "contracts", contracts(scores)
+    yield "sizes", sizes(scores)
     yield "types", types(scores)
 
 

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[1]
 BARS = {
     # what is counted: the limit today, and the bar
     "tokens": (424_750, 330_000),
-    "tokens of src, benchmarks and tools": (493_350, 400_000),
+    "tokens of src, benchmarks and tools": (493_600, 400_000),
     "lines of code": (42_640, 33_000),
     "tokens in ten lines": (102, 90),
     "nested comprehensions in 10,000 lines": (17, 20),
