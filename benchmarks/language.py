@@ -124,18 +124,14 @@ def contracts(scores: Any) -> str:
 def sizes(scores: Any) -> str:
     """PISTOL, question 2: three contracts beside one, and the same retained questions after both."""
     kept = scores[(scores["training"] == 2) & (scores["split"] == "retain") & scores["set"].isin(["AC", "AC AC2 AC3"])]
-    kept = kept.sort_values(["method", "rate", "set"])
+    kept = kept[kept["method"] != "target"].sort_values(["method", "rate", "set"])
     key = ["method", "rate"]
     pairs: Any = vestige.pool(kept, by=key, compare="set").set_index(key)
     means = kept.groupby([*key, "set"])["value"].mean().map(number)
     rows = []
     for place, pair in pairs.iterrows():
         cells = [means[(*place, name)] for name in ("AC", "AC AC2 AC3")]
-        if pd.notna(pair["p_holm"]):
-            cells += [ranged(pair, "difference", signed=True), chance(pair["p_holm"])]
-        else:
-            cells += ["0.00", ""]
-        rows.append([" ".join(place).strip(), *cells])
+        rows.append([" ".join(place), *cells, ranged(pair, "difference", signed=True), chance(pair["p_holm"])])
     return table(["method, rate", "kept after one contract", "after three", "difference", "p (Holm)"], rows)
 
 

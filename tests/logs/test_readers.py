@@ -274,3 +274,13 @@ def test_a_prompt_longer_than_the_limit_of_csv_is_read(tmp_path):
     file = tmp_path / "rows.csv"
     file.write_text("score,question\n1," + "a" * 200_000 + "\n")
     assert scores(read_log(file).parts[0]) == (1.0,)
+
+
+def test_a_question_with_two_scores_is_refused_and_a_repeated_row_is_read_once(write):
+    rows = [{"question": "Who?", "answer": a, "score": s} for a, s in (("Ann", 0.1), ("Ben", 0.2), ("Ann", 0.1))]
+    log = read_log(write("rows.json", rows))
+    assert [scores(part) for part in log.parts] == [(0.1, 0.2)]
+    # The first score would hide the leak that the second shows.
+    rows[2]["score"] = 0.9
+    with pytest.raises(InputError, match="'Who\\?' has two rows with other scores"):
+        read_log(write("other.json", rows))

@@ -161,12 +161,9 @@ def _pairs(
             yield models[0], name
         return
     of_first = {model: own for own, (audit, model) in audited.items() if audit == given[0]}
-    shared = False
-    for own, (audit, model) in audited.items():
-        if audit != given[0] and model in of_first:
-            shared = True
-            yield of_first[model], own
-    if not shared:
+    pairs = [(of_first[m], own) for own, (audit, m) in audited.items() if audit != given[0] and m in of_first]
+    yield from pairs
+    if not pairs:
         raise InputError(f"the audits share no model of one name. The first has {one_line(', '.join(of_first))}.")
 
 

@@ -30,11 +30,11 @@ EVALS = {
 def eval_home(name: str) -> str:
     """Return the class of an evaluation as `module:Class`. Another package may bring it. Nothing is loaded."""
     homes = {**installed("evals"), **EVALS}
-    if name not in homes and ":" in name:
+    if name in homes:
+        return homes[name]
+    if ":" in name:
         raise InputError(f"evaluation {name!r}: its package has no entry point for it. See docs/extend.md")
-    if name not in homes:
-        raise InputError(f"unknown evaluation {name!r}. {closest(name, list(homes))}")
-    return homes[name]
+    raise InputError(f"unknown evaluation {name!r}. {closest(name, list(homes))}")
 
 
 def find_eval(name: str) -> "type[Evaluation]":

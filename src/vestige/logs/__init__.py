@@ -78,7 +78,6 @@ def _reader_of(path: Path, score: str, *_state: int) -> str:
 
         if rows.has_scores(start, {"score": score}):
             return "rows"
-        return ""
     return ""
 
 

@@ -248,7 +248,11 @@ def _add_rows(
         # The same words may ask for several answers, and a row may stand in the file several times.
         apart: dict[str, Mapping[str, Any]] = {}
         for row in rows:
-            apart.setdefault(f"{row.get(question)} = {row.get(answer)}", row)
+            first = apart.setdefault(f"{row.get(question)} = {row.get(answer)}", row)
+            # Of two scores neither is the model's: the first could hide what the second shows.
+            if any(first.get(name) != row.get(name) for name in (row if "options" in scores else scores)):
+                asked = one_line(str(row[question]))
+                raise InputError(f"{reading.path}: {asked!r} has two rows with other scores. Give it one row.")
         if len(apart) < len(rows):
             reading.unread.append(f"{split}: {len(rows) - len(apart)} rows that repeat a question and its answer")
         about["ids"], rows = list(apart), list(apart.values())

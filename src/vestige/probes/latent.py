@@ -269,7 +269,7 @@ def d_rl(attempts: Sequence[Attempt]) -> list[Attempt]:
     return [a for a in attempts if a.j == LATENT_J]
 
 
-_BAD, _LEAST_BAD = 7, 10
+_BAD = 7
 
 
 def called_invalid(attempts: Sequence[Attempt]) -> int:
@@ -278,7 +278,7 @@ def called_invalid(attempts: Sequence[Attempt]) -> int:
     A small judge takes a bad answer for a bad question. Then J is 0 for every prompt. Fewer than ten show nothing.
     """
     bad = [a for a in attempts if a.c is not None and a.c >= _BAD]
-    if len(bad) < _LEAST_BAD or any(a.valid for a in bad):
+    if len(bad) < 10 or any(a.valid for a in bad):
         return 0
     return len(bad)
 
