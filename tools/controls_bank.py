@@ -4,9 +4,9 @@
 question and digests of the questions' texts. It has no text of a log.
 """
 
-import gzip
 import hashlib
 import json
+import lzma
 import math
 import re
 import subprocess
@@ -161,7 +161,9 @@ def main() -> None:
     for base, logs in tables.items():
         text = json.dumps({"schema": 1, "logs": logs}, separators=(",", ":"))
         (OUT / "bank").mkdir(exist_ok=True)
-        (OUT / "bank" / f"tofu-{base}.json.gz").write_bytes(gzip.compress(text.encode(), 9, mtime=0))
+        (OUT / "bank" / f"tofu-{base}.json.xz").write_bytes(
+            lzma.compress(text.encode(), preset=9 | lzma.PRESET_EXTREME)
+        )
 
 
 def _lines(fields: dict[str, object]) -> str:

@@ -227,4 +227,4 @@ run()
     assert "none.csv: no such file" in hidden("finetune", "m", "--data", "none.csv", "--output-dir", "t").stderr
     refused = hidden("finetune", "m", "--data", "d.csv", "--output-dir", "t")
     assert refused.returncode == 2
-    assert "pip install 'vestige[models]'" in refused.stderr
+    assert "pip install '.[models]'" in refused.stderr

@@ -1,5 +1,5 @@
-import gzip
 import json
+import lzma
 
 import numpy as np
 import pytest
@@ -65,9 +65,9 @@ def test_a_packed_log_is_matched_by_digest_with_a_log_that_has_texts_in_another_
         reading.add("forget", PROBABILITY, scores[order], prompts=[prompts[k] for k in order])
         return reading.log()
 
-    table = tmp_path / "tofu-b.json.gz"
+    table = tmp_path / "tofu-b.json.xz"
     stored = {"schema": 1, "logs": {"m": packed(log_of(np.arange(n)))}}
-    table.write_bytes(gzip.compress(json.dumps(stored).encode()))
+    table.write_bytes(lzma.compress(json.dumps(stored).encode()))
     monkeypatch.setattr(banks, "_table", lambda _base: table)
     one = Banked("b", "m", "lab", "o/r", "c" * 40, "MIT", "", "", "p", "d" * 64, ("forget01",))
     monkeypatch.setattr(banks, "bank", lambda: (one,))

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -9,6 +10,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, requires, version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
@@ -47,7 +49,12 @@ def doctor_command(folder: Path | None = None, as_json: bool = False) -> None:
     Args:
         folder: Where runs would be written.
     """
-    findings = [*_packages(), *_hardware(), *_torch(), *_folder(folder or Path()), *_models()]
+    findings = [*_packages(), *_hardware(), *_folder(folder or Path())]
+    if find_spec("torch"):
+        findings += [*_torch(), *_models()]
+    else:
+        text = "not installed, so Vestige works on logs alone; pip install '.[models]' in the clone adds them"
+        findings.append(Finding("models", "note", text))
     if as_json:
         print_json([asdict(f) for f in findings])
     else:
@@ -60,24 +67,28 @@ def doctor_command(folder: Path | None = None, as_json: bool = False) -> None:
 
 def _packages() -> Iterator[Finding]:
     """The packages that Vestige requires, against their bounds."""
-    from packaging.requirements import Requirement
-
     from vestige.artifacts.provenance import source_commit
 
     commit = source_commit()
     yield Finding("vestige", "ok", version("vestige") + (f", source at {commit[:12]}" if commit else ""))
     wrong = []
-    for requirement in map(Requirement, requires("vestige") or ()):
-        if requirement.marker is not None:
+    for requirement in requires("vestige") or ():
+        if ";" in requirement:
             continue  # Of an extra, which is refused by name where it is needed.
+        # Every bound outside the extras is a least version.
+        name, _, least = requirement.partition(">=")
         try:
-            installed = version(requirement.name)
-            problem = "" if requirement.specifier.contains(installed) else f"{installed} is installed"
+            installed = version(name.strip())
         except PackageNotFoundError:
-            problem = "it is not installed"
-        if problem:
-            wrong.append(f"{requirement} is wanted, and {problem}")
+            wrong.append(f"{requirement} is wanted, and it is not installed")
+            continue
+        if _numbers(installed) < _numbers(least.partition(",")[0]):
+            wrong.append(f"{requirement} is wanted, and {installed} is installed")
     yield Finding("packages", "fault" if wrong else "ok", "; ".join(wrong) or "all within their bounds")
+
+
+def _numbers(of_version: str) -> tuple[int, ...]:
+    return tuple(map(int, re.findall(r"\d+", of_version)[:3]))
 
 
 def _hardware() -> Iterator[Finding]:

@@ -78,5 +78,6 @@ def missing_extra(error: ModuleNotFoundError) -> MissingExtra | None:
     if package not in MODELS_EXTRA:
         return None
     return MissingExtra(
-        f"the package {package} is not installed, and this needs it. Install it with: pip install 'vestige[models]'"
+        f"the package {package} is not installed, and this needs it. Install it in the clone of Vestige with: "
+        "pip install '.[models]'"
     )

@@ -5,8 +5,8 @@ for each base holds their scores by question, without texts: a question is known
 `bank:tofu/llama-3.2-3b/forget01` reads the table. They fit a model of the same base and data only.
 """
 
-import gzip
 import json
+import lzma
 import tomllib
 from collections.abc import Mapping
 from functools import cache
@@ -118,7 +118,7 @@ def never_saw(group: str) -> tuple[GivenLog, ...]:
 
 
 def _table(base: str) -> Path:
-    return Path(str(resources.files("vestige.logs"))) / "bank" / f"tofu-{base}.json.gz"
+    return Path(str(resources.files("vestige.logs"))) / "bank" / f"tofu-{base}.json.xz"
 
 
 def text_digest(prompt: str) -> str:
@@ -128,7 +128,7 @@ def text_digest(prompt: str) -> str:
 
 def holds(start: Beginning) -> bool:
     """Whether a file is a table of this package. No other compressed file is read."""
-    return start.path.resolve().parent == _table("").resolve().parent and start.head.startswith(b"\x1f\x8b")
+    return start.path.resolve().parent == _table("").resolve().parent and start.head.startswith(b"\xfd7zXZ")
 
 
 def read(path: Path, how: How) -> Log:
@@ -156,7 +156,7 @@ def read(path: Path, how: How) -> Log:
 @cache
 def _stored(path: Path) -> Mapping[str, Any]:
     with open_input(path, most=MOST_READ) as file:
-        stored: Mapping[str, Any] = json.loads(gzip.decompress(file.read()))
+        stored: Mapping[str, Any] = json.loads(lzma.decompress(file.read()))
     return stored
 
 
