@@ -271,7 +271,11 @@ def test_preferences_and_parts_that_are_no_text_are_named(tmp_path):
         ("x.json", '[\n{"question": }]', "x.json, line 2, column 14: not JSON (Expecting value)"),
         ("x.jsonl", '{"question": "q", "answer": "a"}\n{"question"', "x.jsonl, line 2, column 12: not JSON"),
         ("x.jsonl", "[1]", "x.jsonl, line 1: holds a list, not an object"),
-        ("x.jsonl", '{"question": NaN}', "x.jsonl, line 1: not JSON that can be used (NaN is no JSON value)"),
+        (
+            "x.jsonl",
+            '{"question": NaN}',
+            "x.jsonl, line 1: not JSON that can be used (NaN is no JSON value; write null",
+        ),
         (
             "x.jsonl",
             '{"a": 1, "a": 2}',

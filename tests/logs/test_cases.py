@@ -12,12 +12,13 @@ import pytest
 
 from vestige.artifacts.layout import RunFolder
 from vestige.auditing.logs import Stated, judge_logs, read_logs
-from vestige.auditing.table import read_scores
+from vestige.auditing.table import columns_of, plan_of, read_scores, score_table
 from vestige.cli.logs import take
 from vestige.core.errors import InputError
 from vestige.logs import read_log, reader_of, why_unread
 from vestige.logs.folders import recognise
 from vestige.logs.log import GivenLog, How, Scale
+from vestige.logs.roles import read_roles
 
 N = 40
 RNG = np.random.default_rng(7)
@@ -653,3 +654,84 @@ def test_a_statement_that_fits_no_log_is_refused(write, score, words, said):
     taken = take([f"target={write('x.jsonl', [{'id': 1, 'rouge_l': score}], lines=True)}", *words], None)
     with pytest.raises(InputError, match=said):
         read_logs(taken.groups[0].logs, forget="it", stated=taken.stated)
+
+
+def test_tables_of_spreadsheets_and_json_are_read_and_totals_refused(write, tmp_path):
+    rows = [{"model": "full", "role": "target", "item": str(n), "score": n / 4} for n in range(4)]
+    lines = "".join(f"full;target;{n};{n / 4}\n".replace(".", ",") for n in range(4))
+    excel = tmp_path / "excel.csv"
+    excel.write_text(f"\ufeffsep=;\r\nmodel;role;item;score\n{lines}", encoding="utf-8")
+    by_column = {name: {str(n): row[name] for n, row in enumerate(rows)} for name in rows[0]}
+    files = [excel, write("key.json", {"made": "today", "results": rows}), write("columns.json", by_column)]
+    for file in files:
+        assert reader_of(file) == ""
+        assert [row["score"] for row in read_scores(file)] == [0, 0.25, 0.5, 0.75]
+    for number, (changed, why) in enumerate(
+        [
+            ({"data": rows, "more": rows}, "holds lists beside data"),
+            ({"a": rows, "b": rows}, "several lists of rows"),
+            ([*rows, {**rows[0], "model": "Full", "item": "5"}], "one name for one model"),
+            ([{**rows[0], "score": "55%"}, {**rows[1], "score": "0.5"}], "per cent sign"),
+            ([*rows, {"model": "mean", "role": "", "item": "", "score": 0.4}], "row that sums up"),
+        ]
+    ):
+        with pytest.raises(InputError, match=why):
+            read_scores(write(f"wrong{number}.json", changed))
+
+
+def test_a_model_without_a_score_in_common_is_named(write):
+    def rows(model, role, item, form="score"):
+        return [{"model": model, "role": role, "item": f"{item}{n}", "score": n / 9, "format": form} for n in range(9)]
+
+    known = [*rows("full", "target", "q"), *rows("r", "retrained", "q")]
+    for other, why in (({"item": "Q"}, "'Q0'.*'q0'"), ({"item": "q", "form": "rouge"}, "rouge.*score")):
+        table = score_table(columns_of(read_scores([*known, *rows("u", "unlearned", **other)])))
+        with pytest.raises(InputError, match=why):
+            plan_of(table, forget="it")
+
+
+@pytest.mark.parametrize(
+    ("rows", "why"),
+    [
+        ([{"id": "1", "rouge_l": 0.5}, {"id": "mean", "rouge_l": 0.5}], "row 2 is called 'mean'"),
+        ([{"question": "Who?", "rouge_l": 0.5}, {"question": "", "rouge_l": 0.5}], "row 2 has no question"),
+        ([{"id": "1", "rouge_l": 0.5}, {"id": "2", "rouge_l": "0.5 ± 0.1"}], "'0.5 ± 0.1' in row 2"),
+        ([{"id": "1", "rouge_l": "55 %"}, {"id": "2", "rouge_l": "0.4"}], "per cent sign"),
+    ],
+)
+def test_rows_that_are_no_scores_of_questions_are_refused(write, rows, why):
+    with pytest.raises(InputError, match=why):
+        read_log(write("rows.json", rows))
+
+
+def test_a_column_of_models_is_read_for_the_model_that_is_named(write):
+    file = write(
+        "rows.json", [{"id": n, "model": m, "rouge_l": s} for m, s in (("a", 0.2), ("b", 0.8)) for n in (1, 2)]
+    )
+    (part,) = read_log(file, How(key="b")).parts
+    assert part.scores.tolist() == [0.8, 0.8]
+    with pytest.raises(InputError, match="holds 2 models"):
+        read_log(file)
+
+
+@pytest.mark.parametrize(
+    "score", [{"scores": [{"name": "m", "value": 0.5}]}, {"scores": {"m": 0.5}}, {"score": {"value": 0.5}}]
+)
+def test_inspect_scores_in_a_list_bare_or_of_the_oldest_form(write, score):
+    samples = [{"id": n, "input": f"Where is {n}?", "target": "x", **score} for n in (1, 2)]
+    file = write("log.json", {"status": "success", "eval": {"task": "t"}, "samples": samples})
+    assert read_log(file).parts[0].scores.tolist() == [0.5, 0.5]
+    samples[1]["scores"] = {"m": {"value": [0.5, 1]}}
+    with pytest.raises(InputError, match="sample 2 is a list"):
+        read_log(write("list.json", {"status": "success", "eval": {"task": "t"}, "samples": samples[1:]}))
+
+
+def test_a_roles_file_of_excel_and_a_packed_log_that_it_names(write, tmp_path):
+    write("runs/a.json", [{"id": "1", "rouge_l": 0.5}])
+    roles = tmp_path / "roles.csv"
+    roles.write_text("\ufeffsep=;\r\npattern;role;name\r\nruns\\a.json;TARGET;a\r\n;;\r\n", encoding="utf-8")
+    assert [line.pattern for line in read_roles(roles)] == ["runs/a.json"]
+    (tmp_path / "runs/b.json.gz").write_bytes(b"\x1f\x8b")
+    roles.write_text("pattern,role,name\nruns/b*,target,b\n")
+    with pytest.raises(InputError, match="it is packed; unpack it first"):
+        recognise([tmp_path])

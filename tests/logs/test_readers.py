@@ -147,7 +147,7 @@ def test_lm_eval_samples(write):
         read_log(write("samples_twice.jsonl", [*rows, rows[0]], lines=True))
     rows += [sample(0, 1.0, "strict"), sample(1, 1.0, "strict")]
     assert [part.name for part in read_log(write("samples_b.jsonl", rows, lines=True)).parts] == [
-        "exact_match, none", "exact_match, strict"]  # fmt: skip
+        "exact_match", "exact_match, strict"]  # fmt: skip
 
 
 def inspect_log():

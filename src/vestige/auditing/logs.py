@@ -27,7 +27,7 @@ from vestige.auditing.table import SPLITS, YES, ModelScores, Unfit, judge_table
 from vestige.core.errors import InputError
 from vestige.core.files import write_json
 from vestige.core.ids import content_id, file_digest
-from vestige.core.text import Items, closest, one_line
+from vestige.core.text import Items, closest, listed, one_line
 from vestige.logs import log_files, read_log, reader_of, why_unread
 from vestige.logs.bank import digest_of, text_digest
 from vestige.logs.log import TASKS, GivenLog, How, Log, LogPart
@@ -834,6 +834,12 @@ def _compared(columns: Sequence[LogColumn], notes: list[str], unfit: list[Unfit]
         if model not in fit:
             unfit.append(Unfit(model[0], of_model[0]))
         notes += [f"{problem.rstrip('.')}; this score is not compared." for problem in of_model]
+    for model in {one.entry.model: one.entry for one in columns if one.entry.role == "unlearned"}.values():
+        own = [one.part.name for one in columns if one.entry.model == model.model and one.part.split == "forget"]
+        if own and model.model not in fit and model.model not in problems:
+            shown = listed(name for split, name in of_target if split == "forget")
+            why = f"{model.who} has the scores {listed(own)} of the forget set, and the target {shown}: none in common."
+            unfit.append(Unfit(model.name, why))
     for (split, name), models in lacking.items():
         notes.append(
             f"The target has no score {name} in the split {split}, which {len(set(models))} other models have."

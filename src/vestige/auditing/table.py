@@ -49,7 +49,7 @@ from vestige.core.ids import content_id
 from vestige.core.settings import read_toml, to_toml
 from vestige.core.text import Items, Sentences, closest, listed, one_line
 from vestige.data.tables import read_table
-from vestige.logs.log import number_of
+from vestige.logs.log import is_empty, number_of, per_cent_and_shares
 from vestige.metrics.verdicts import Thresholds
 
 COLUMNS: Mapping[str, str] = {
@@ -103,15 +103,56 @@ _DEFAULTS = {"split": "forget", "format": "score", "unit": "share", "direction":
 def read_scores(table: Any) -> list[Row]:
     """The rows of a table: a file, a list of mappings, or what Arrow reads as a table, such as a DataFrame."""
     if isinstance(table, str | PathLike):
-        read = read_table(Path(table))
-        placed = [(f"{read.source}, {row.place}", row.values) for row in read.rows]
+        placed = _of_file(Path(table))
     elif isinstance(table, Sequence) and all(isinstance(row, Mapping) for row in table):
         placed = [(f"row {n}", row) for n, row in enumerate(table, 1)]
     else:
         placed = [(f"row {n}", row) for n, row in enumerate(_records(table), 1)]
     if not placed:
         raise InputError("the table of scores holds no rows")
-    return [_scored(where, _spelled(where, row)) for where, row in placed]
+    rows = [_scored(where, _spelled(where, row)) for where, row in placed]
+    _refuse_mixed(placed, rows)
+    return rows
+
+
+def _refuse_mixed(placed: Sequence[tuple[str, Mapping[str, Any]]], rows: Sequence[Row]) -> None:
+    """Refuse per cent signs on some scores of a format, and names of models that differ in their case alone."""
+    written: dict[str, list[Any]] = {}
+    for (_, row), scored in zip(placed, rows, strict=True):
+        for name, value in row.items():
+            if str(name).strip().lower() == "score" and value is not None:
+                written.setdefault(scored["format"], []).append(value)
+    for name, values in written.items():
+        if any(isinstance(value, str) for value in values) and per_cent_and_shares(values):
+            raise InputError(
+                f"some scores of {one_line(name, width=60)} have a per cent sign and others have none. Write all alike."
+            )
+    models: dict[str, str] = {}
+    for (where, _), row in zip(placed, rows, strict=True):
+        first = models.setdefault(row["model"].casefold(), row["model"])
+        if first != row["model"]:
+            raise InputError(
+                f"{where}: the model is {one_line(row['model'])!r} here and {one_line(first)!r} in another row. "
+                "Write one name for one model."
+            )
+
+
+def _of_file(path: Path) -> list[tuple[str, Mapping[str, Any]]]:
+    """The rows of a file with their places. In JSON they may be a list below one key, or each column a list."""
+    read = read_table(path)
+    if len(read.rows) == 1:
+        only = read.rows[0].values
+        if isinstance(only.get("model"), list | dict):
+            return [(f"{path}, row {n}", row) for n, row in enumerate(_records(only), 1)]
+        lists = {}
+        for name, value in only.items():
+            if isinstance(value, list) and value and all(isinstance(row, Mapping) for row in value):
+                lists[name] = value
+        if len(lists) > 1:
+            raise InputError(f"{path}: holds several lists of rows ({listed(lists)}). Leave one.")
+        for name, rows in lists.items():
+            return [(f"{path}, {one_line(name, width=40)}, row {n}", row) for n, row in enumerate(rows, 1)]
+    return [(f"{read.source}, {row.place}", row.values) for row in read.rows]
 
 
 _INDEX = ("", "unnamed: 0", "rownames", "row.names")
@@ -135,7 +176,8 @@ def _records(table: Any) -> list[Mapping[str, Any]]:
     """The rows of a DataFrame of pandas or polars, of an Arrow table, or of a data set. NaN becomes None."""
     try:
         if isinstance(table, Mapping):
-            columns = {name: list(values) for name, values in table.items()}
+            # pandas writes each column as an object by index.
+            columns = {name: list(v.values() if isinstance(v, Mapping) else v) for name, v in table.items()}
             rows = [dict(zip(columns, cells, strict=True)) for cells in zip(*columns.values(), strict=True)]
         elif hasattr(table, "to_pylist"):
             rows = table.to_pylist()
@@ -161,7 +203,10 @@ def _scored(where: str, row: Mapping[str, Any]) -> Row:
     unknown = next((name for name in row if name not in COLUMNS), None)
     if unknown is not None:
         hint = closest(str(unknown), list(COLUMNS))
-        raise InputError(f"{where}: a table of scores has no column {one_line(str(unknown))!r}. {hint}")
+        raise InputError(
+            f"{where}: a table of scores has no column {one_line(str(unknown))!r}. {hint} Each row is one score, with "
+            "model, role and item."
+        )
     text = {name: _text(where, name, row.get(name)) for name in COLUMNS if name not in _NUMBERS}
     for name in text.keys() - {"question", "answer", "reply", "reason"}:
         text[name] = text[name].strip()
@@ -169,7 +214,9 @@ def _scored(where: str, row: Mapping[str, Any]) -> Row:
         text[name] = text[name].lower()
     for name in NEEDED:
         if row.get(name) in (None, ""):
-            raise InputError(f"{where}: the column {name} is empty, and it needs {COLUMNS[name]}")
+            raise InputError(
+                f"{where}: the column {name} is empty, and it needs {COLUMNS[name]}. Delete a row that sums up others."
+            )
     # With wordings `item` names the fact, and each of them is an item by itself.
     wording = text.pop("wording")
     text["fact"] = text["fact"] or (text["item"] if wording else "")
@@ -208,14 +255,11 @@ def _text(where: str, name: str, value: Any) -> str:
     raise InputError(f"{where}: the column {name} holds {type(value).__name__}, and it needs {COLUMNS[name]}")
 
 
-_EMPTY = ("", "na", "n/a", "#n/a", "nan", "null", "none", ".", "-")
-
-
 def _number(where: str, name: str, value: Any) -> float | None:
     """The number, or None where the column is empty, as R and spreadsheets write either."""
     if value is None:
         return None
-    if isinstance(value, str) and value.strip().lower() in _EMPTY:
+    if isinstance(value, str) and is_empty(value):
         return None
     # TRUE and FALSE of R and Excel, decimal commas, and words such as "correct".
     number = number_of(value)
@@ -513,6 +557,7 @@ def plan_of(
         InputError: A role is missing, or one model has two names.
     """
     names = _names_by_role(table)
+    _refuse_unshared(table, names)
     notes = (*_refuse_copies(table), *_drop_copied(table, names), *_drop_unasked(table))
     splits: dict[str, Items] = {split: items for split in SPLITS if (items := table.items(split))}
     facts, groups = _facts_and_groups(table, splits["forget"])
@@ -581,6 +626,31 @@ def _names_by_role(table: ScoreTable) -> dict[str, list[str]]:
             "exposure is unknown, and no retained question shows lost knowledge. Give the scores of a retrained model"
         )
     return names
+
+
+def _refuse_unshared(table: ScoreTable, names: Mapping[str, Sequence[str]]) -> None:
+    """Refuse a model that was asked about the forget set, and nothing of it in a score that the target has too."""
+    forget = set(table.items("forget"))
+
+    def asked(model: str) -> dict[str, set[str]]:
+        tables = table.values.get(Source(model), {})
+        return {name: items for name, scores in tables.items() if (items := forget.intersection(scores))}
+
+    of_target = asked(names["target"][0])
+    for model in (*names["unlearned"], *names["retrained"]):
+        own = asked(model)
+        if not own or not of_target or any(own[name] & of_target[name] for name in own.keys() & of_target.keys()):
+            continue
+        target = f"{one_line(names['target'][0], width=60)}, the target"
+        if own.keys() & of_target.keys():
+            differ = f"question {min(min(own.values()))!r}, and {target}, {min(min(of_target.values()))!r}"
+        else:
+            differ = f"the scores {listed(own)}, and {target}, {listed(of_target)}"
+        raise Unfit(
+            model,
+            f"{one_line(model, width=60)} has {one_line(differ, width=300)}: no score of one question in common. Give "
+            "equal items and formats the same names.",
+        )
 
 
 def _refuse_copies(table: ScoreTable) -> Sentences:

@@ -8,6 +8,7 @@ import csv
 import io
 import json
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -39,6 +40,8 @@ class SourceTable:
 def read_table(path: Path) -> SourceTable:
     """Return the rows of the file at `path`, read by its extension."""
     reader = FORMS.get(path.suffix.lower())
+    if path.suffix.lower() in PACKED:
+        raise InputError(f"{path}: is packed. Unpack it first.")
     if reader is None:
         raise InputError(f"{path}: unknown extension {path.suffix!r}. Known: {', '.join(FORMS)}")
     content = file_bytes(path)
@@ -123,12 +126,17 @@ def parsed(source: str, text: str, *, line: int | None = None) -> Any:
 def separated(source: str, content: bytes, delimiters: str) -> Iterator[tuple[int, list[str]]]:
     """The lines of a table that are not empty, numbered, as cells.
 
-    They are apart by the first of `delimiters` that the header has: Excel writes semicolons where commas are decimal.
+    The delimiter is the one that Excel's first line `sep=;` states, otherwise the commonest of `delimiters` in the
+    header.
     """
     text = decoded(source, content)
+    stated = _SEP.match(text)
+    if stated:
+        # An empty line keeps the numbers of the lines.
+        text = text[stated.end() :]
     # By the header alone: in the rows any of the signs may be in a text.
     header = next((line for line in text.splitlines() if line.strip()), "")
-    delimiter = next((d for d in delimiters if d in header), delimiters[0])
+    delimiter = stated[1] if stated else max(delimiters, key=header.count)
     # Else csv refuses cells of more than 131,072 characters, and texts can be longer.
     csv.field_size_limit(_LONGEST)
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
@@ -143,6 +151,8 @@ def separated(source: str, content: bytes, delimiters: str) -> Iterator[tuple[in
         raise InputError(f"{source}, line {number}: cannot be split into cells ({error})") from error
 
 
+_SEP = re.compile(r'"?sep=([,;\t|])"?(?=\r?\n)', re.IGNORECASE)
+PACKED = (".gz", ".zst", ".xz", ".bz2", ".zip")
 _BOM = b"\xef\xbb\xbf"
 _LINES = (".jsonl", ".ndjson")
 _LONGEST = 2**31 - 1
@@ -180,8 +190,13 @@ def _json(source: str, content: bytes) -> SourceTable:
         if getattr(error.__cause__, "msg", "") == "Extra data" and text.lstrip().startswith("{"):
             return _json_lines(source, content)
         raise
-    if isinstance(value, dict):
-        value = value.get("data", [value])
+    if isinstance(value, dict) and "data" in value:
+        others = [name for name, inner in value.items() if isinstance(inner, list) and name != "data"]
+        if others:
+            raise InputError(f"{source}: holds lists beside data ({shown(others)}). Give one list of objects")
+        value = value["data"]
+    elif isinstance(value, dict):
+        value = [value]
     if not isinstance(value, list):
         raise InputError(
             f'{source}: holds {_kind(value)} where rows belong. Give a list of objects or {{"data": [...]}}'
@@ -202,8 +217,8 @@ def _with_header(source: str, lines: Iterable[tuple[int, list[Any]]]) -> SourceT
     for number, cells in rows:
         if len(cells) != len(header):
             raise InputError(
-                f"{source}, line {number}: has {len(cells)} cells where the header has {len(header)}. "
-                "Quote cells that hold a separator or a line break"
+                f"{source}, line {number}: has {len(cells)} cells where the header has {len(header)} "
+                f"({shown(header)}). Begin with the header, and quote cells that hold a separator or a line break"
             )
     return _table(source, (TableRow(f"line {n}", dict(zip(header, cells, strict=True))) for n, cells in rows))
 
@@ -242,7 +257,10 @@ def _number(text: str) -> float:
 
 def _refuse_doubled(source: str, names: Sequence[str]) -> None:
     if doubled := _doubled(names):
-        raise InputError(f"{source}: several columns have the name {shown(doubled)}. Rename or remove one")
+        raise InputError(
+            f"{source}: several columns have the name {shown(doubled)}. Rename or remove one, and begin "
+            "the file with the header"
+        )
 
 
 def _no_key_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -256,7 +274,7 @@ def _doubled(names: Sequence[str]) -> list[str]:
 
 
 def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON value")
+    raise ValueError(f"{name} is no JSON value; write null for a missing number")
 
 
 def _kind(value: Any) -> str:

@@ -15,6 +15,7 @@ from vestige.core.errors import InputError
 from vestige.core.files import refuse_special
 from vestige.core.plugins import Kind, brought, with_installed
 from vestige.core.text import one_line
+from vestige.data.tables import PACKED
 from vestige.logs.log import Beginning, How, Log, beginning
 
 READERS: Mapping[str, Kind] = {
@@ -31,6 +32,7 @@ READERS: Mapping[str, Kind] = {
 }
 """The readers by name. The first that takes a file reads it."""
 SUFFIXES = (".json", ".jsonl", ".eval", ".csv", ".tsv")
+_PACKED = tuple(f"{suffix}{packed}" for suffix in SUFFIXES for packed in PACKED)
 """The files of a folder that may be logs."""
 
 
@@ -128,6 +130,8 @@ def why_unread(path: Path) -> str:
     stem = path.stem.lower()
     if not start.head.strip():
         return "the file is empty"
+    if path.name.lower().endswith(PACKED):
+        return "it is packed; unpack it first"
     if stem.startswith((*_MODEL_FILES, "adapter_config", "model.", "pytorch_model")) or stem.endswith(".index"):
         return "it is a file of a model, and no log"
     if start.head[:2] in (b"\xff\xfe", b"\xfe\xff"):
@@ -143,7 +147,7 @@ def why_unread(path: Path) -> str:
     if "avg_gt_loss" in start.first_row:
         return "it is one question set of TOFU; eval_log_aggregated.json beside it has all of them"
     if {"question", "answer"} <= start.first_row.keys():
-        return "it holds questions and answers without scores"
+        return "it holds questions and answers, and no known score; name one as --logs column:score=NAME"
     numbers = (
         isinstance(value, dict) and bool(value) and all(isinstance(v, int | float | str | None) for v in value.values())
     )
@@ -174,7 +178,7 @@ def _walk(folder: Path, above: frozenset[Path]) -> Iterator[Path]:
             # Version control holds no logs, and its files are many.
             if entry.name != ".git":
                 yield from _walk(entry, above | {real})
-        elif entry.suffix.lower() in SUFFIXES:
+        elif entry.name.lower().endswith((*SUFFIXES, *_PACKED)):
             yield entry
 
 

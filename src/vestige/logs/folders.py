@@ -162,8 +162,13 @@ def recognise(
         placed += _plainly_named(folder, left_out)
     unused = next((line for line in written if line not in used and line.role != "skip"), None)
     if unused is not None:
+        fits = "no log"
+        for path, why in left_out:
+            root = next(folder for folder in folders if path.is_relative_to(folder))
+            if named_by([unused], path, root):
+                fits = f"no log that can be read ({one_line(path.name, width=60)}: {why})"
         raise InputError(
-            f"{roles or ROLES_FILE}: the pattern {one_line(unused.pattern, width=80)!r} fits no log. Correct it, or "
+            f"{roles or ROLES_FILE}: the pattern {one_line(unused.pattern, width=80)!r} fits {fits}. Correct it, or "
             "take the line out."
         )
     placed = _without_early(placed, left_out)
@@ -499,6 +504,7 @@ def _groups(
                 start = max(targets, key=lambda log: len(commonpath([log.path, unlearned[0].path])))
                 start_name = start.name.partition("@")[0]
                 targets = [log for log in targets if log.name.partition("@")[0] == start_name]
+                targets = _without_second_look(targets, left_out)
             members = (
                 *targets,
                 *controls,
@@ -508,15 +514,23 @@ def _groups(
             logs = []
             for log in members:
                 model, _, attack = log.name.partition("@")
-                logs.append(GivenLog(log.role, model, log.path, attack, key=_key(log)))
+                logs.append(GivenLog(log.role, model, log.path, attack, key=log.name))
             name = " ".join(part for part in (family, "" if forget == "forget" else forget) if part)
             yield LogGroup(name or "the forget set", tuple(logs))
             continue
         left_out += [(log.path, f"{NO_TARGET} {one_line(forget)} is here") for log in unlearned]
 
 
-def _key(log: _PlacedLog) -> str:
-    return log.name
+def _without_second_look(targets: Sequence[_PlacedLog], left_out: list[tuple[Path, str]]) -> list[_PlacedLog]:
+    """The target's logs without evaluations under another folder's name, where its own folder has the same file."""
+    own = {log.path.name for log in targets if _innermost(log.path.parts)[0]}
+    kept = []
+    for log in targets:
+        if log.path.name in own and not _innermost(log.path.parts)[0]:
+            left_out.append((log.path, "the target was evaluated again; the log in its own folder is used"))
+        else:
+            kept.append(log)
+    return kept
 
 
 def _never_saw(control: _PlacedLog, forget: str) -> bool:

@@ -74,6 +74,9 @@ def read(path: Path, how: How) -> Log:
     for sample in listed(path, samples, ("id", "input")):
         table.add(path, sample)
     table.expect(evaluation.get("dataset"))
+    for name, why in table.unread.items():
+        reading.unread.append(f"{name}: {why}, and no number. Evaluate with a scorer that gives one number")
+        table.scores.pop(name, None)
     for name, scored in table.scores.items():
         _add(reading, table, name, scored)
     return reading.log()
@@ -88,6 +91,7 @@ class _Samples:
         self.reasons: dict[str, str] = {}
         self.errored: Counter[str] = Counter()
         self.notes: dict[str, Any] = {}
+        self.unread: dict[str, str] = {}
         self._seen: set[tuple[str, str]] = set()
 
     def add(self, path: Path, sample: Mapping[str, Any]) -> None:
@@ -107,14 +111,16 @@ class _Samples:
             self.reasons[item] = f"the sample ended in an error: {one_line(str(message), width=60)}"
             self.errored[item] += 1
             return
-        by_scorer = sample.get("scores")
-        for name, score in by_scorer.items() if isinstance(by_scorer, dict) else ():
-            value = score.get("value") if isinstance(score, dict) else None
-            parts = value.items() if isinstance(value, dict) else [("", value)]
-            for key, mark in parts:
+        for name, score in _by_scorer(sample).items():
+            value = score.get("value") if isinstance(score, dict) else score
+            parts = value if isinstance(value, dict) else {"": value}
+            for key, mark in parts.items():
+                label = f"{name}, {key}" if key else name
                 number = number_of(mark)
                 if number is not None:
-                    self.scores[f"{name}, {key}" if key else name][item].append(number)
+                    self.scores[label][item].append(number)
+                elif isinstance(mark, list | dict):
+                    self.unread.setdefault(label, f"the score of the sample {one_line(item, width=40)} is a list")
 
     def expect(self, dataset: Any) -> None:
         """Count the samples that the evaluation was to ask and that the log does not hold as missing."""
@@ -123,6 +129,20 @@ class _Samples:
             if item not in self.texts:
                 self.texts[item] = ("", "", "")
                 self.reasons[item] = "the log does not hold the sample"
+
+
+def _by_scorer(sample: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The scores of a sample by scorer. Some writers list them, and the oldest logs have one under `score`."""
+    scores = sample.get("scores", sample.get("score"))
+    if isinstance(scores, list):
+        named = {}
+        for number, score in enumerate(scores, 1):
+            name = score.get("name") or score.get("scorer") if isinstance(score, dict) else None
+            named[str(name or f"score {number}")] = score
+        return named
+    if isinstance(scores, dict) and "scores" in sample:
+        return scores
+    return {"score": scores}
 
 
 def _add(reading: LogReading, table: _Samples, name: str, scored: Mapping[str, list[float]]) -> None:

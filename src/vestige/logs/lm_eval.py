@@ -50,7 +50,8 @@ def read(path: Path, how: How) -> Log:
     by_filter = _by_filter(rows)
     for kind, same in by_filter.items():
         refuse_repeated(path, f"filter {kind}", [str(row["doc_id"]) for row in same])
-        suffix = f", {kind}" if len(by_filter) > 1 else ""
+        # A model may have been asked with fewer filters than another.
+        suffix = "" if kind == "none" or (kind == "filter 1" and len(by_filter) == 1) else f", {kind}"
         _add(reading, same, suffix)
     return reading.log()
 
@@ -92,12 +93,12 @@ def _add(reading: LogReading, rows: list[Mapping[str, Any]], suffix: str) -> Non
     for metric in _metrics(rows):
         scores = [number_of(row.get(metric)) for row in rows]
         known = [score for score in scores if score is not None and math.isfinite(score)]
+        if not known and metric not in reading.scales:
+            value = next((row.get(metric) for row in rows if row.get(metric) is not None), None)
+            reading.unread.append(f"{metric}: {one_line(repr(value), width=40)} is no number")
+            continue
         # Perplexities and counts are no shares, and their level at chance is not known.
-        if (
-            metric not in reading.scales
-            and _note(rows[0], metric) is None
-            and (not known or min(known) < 0 or max(known) > 1)
-        ):
+        if metric not in reading.scales and _note(rows[0], metric) is None and (min(known) < 0 or max(known) > 1):
             reading.unread.append(
                 f"{metric}: a metric that is no share of each document; for a rating scale state its range, as in "
                 "--logs score:NAME=1..5"

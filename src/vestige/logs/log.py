@@ -290,8 +290,18 @@ class LogReading:
             texts_of = {"ids": ids, "prompts": prompts, "answers": answers, "replies": replies}
             self._add_noted(list(scores), {name: list(texts) for name, texts in texts_of.items()}, notes)
             return
-        values = _numbers(list(scores))
+        scores = list(scores)
         label = f"{split}, {measurement.name}"
+        texts_among = [score for score in scores if isinstance(score, str)]
+        for score in texts_among:
+            if number_of(score) is None and not is_empty(score):
+                place = scores.index(score) + 1
+                self.unread.append(f"{label}: {one_line(score, width=40)!r} in row {place} is no number")
+                return
+        if texts_among and per_cent_and_shares(scores):
+            self.unread.append(f"{label}: some scores have a per cent sign and others have none; write all alike")
+            return
+        values = _numbers(scores)
         if not values.size:
             self.unread.append(f"{label}: the score has no questions")
             return
@@ -408,7 +418,7 @@ def hits_or_graded(scores: Iterable[float]) -> ScoreType:
 
 
 _WORDS = {
-    **dict.fromkeys(("true", "yes", "pass", "passed", "correct", "c", "wahr", "vrai", "verdadero"), 1.0),
+    **dict.fromkeys(("true", "yes", "y", "pass", "passed", "correct", "c", "wahr", "vrai", "verdadero"), 1.0),
     **dict.fromkeys(("partial", "p"), 0.5),
     **dict.fromkeys(("false", "no", "fail", "failed", "incorrect", "i", "n", "falsch", "faux", "falso"), 0.0),
 }
@@ -441,6 +451,20 @@ def number_of(score: Any) -> float | None:
         return float(word) / scale
     except ValueError:
         return None
+
+
+_EMPTY = ("", "na", "n/a", "#n/a", "nan", "null", "none", ".", "-")
+
+
+def is_empty(score: str) -> bool:
+    """Whether a text is how R, pandas or a spreadsheet writes a missing number."""
+    return score.strip().lower() in _EMPTY
+
+
+def per_cent_and_shares(scores: Iterable[Any]) -> bool:
+    """Whether some scores have a per cent sign and other numbers have none, so that 55 of either may be meant."""
+    signs = {str(score).strip().endswith("%") for score in scores if number_of(score) not in (None, 0.0, 1.0)}
+    return len(signs) > 1
 
 
 _PLAIN_NUMBERS = {float, int, bool, type(None)}

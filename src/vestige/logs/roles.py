@@ -5,16 +5,15 @@ first line that fits a file holds. `role` is target, retrained, unlearned, place
 models has a line for each, whose name is the model's in the file.
 """
 
-import csv
-import io
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import NamedTuple
 
 from vestige.core.errors import InputError
-from vestige.core.files import read_text
+from vestige.core.files import read_bytes
 from vestige.core.text import closest, one_line
+from vestige.data.tables import separated
 
 FILE = "roles.csv"
 ROLES = ("target", "retrained", "unlearned", "placebo", "skip")
@@ -52,19 +51,22 @@ def read_roles(path: Path) -> tuple[RoleLine, ...]:
         (RoleLine(pattern='eval/full*', role='target', name='full', forget='', base=''),)
     """
     try:
-        text = read_text(path, encoding="utf-8-sig", most=2**24)
+        rows = list(separated(str(path), read_bytes(path, most=2**24), ",;\t"))
     except OSError as error:
         raise InputError(f"{path}: cannot be read. Give a CSV file in UTF-8.") from error
     lines = []
-    reader = csv.DictReader(io.StringIO(text), delimiter=max(",;\t", key=text.partition("\n")[0].count))
-    for number, row in enumerate(reader, 2):
-        values: dict[str, str] = {}
-        for name, value in row.items():
-            column = _COLUMNS.get(str(name).strip().lower().replace("_", " "))
-            if column is None:
-                hint = closest(str(name), list(_COLUMNS))
-                raise InputError(f"{path}: a roles file has no column {one_line(str(name))!r}. {hint}")
-            values[column] = str(value or "").strip()
+    names = rows[0][1] if rows else []
+    for name in names:
+        if name.strip().lower().replace("_", " ") not in _COLUMNS:
+            hint = closest(name, list(_COLUMNS))
+            raise InputError(f"{path}: a roles file has no column {one_line(name)!r}. {hint}")
+    columns = [_COLUMNS[name.strip().lower().replace("_", " ")] for name in names]
+    for number, cells in rows[1:]:
+        if not any(cell.strip() for cell in cells):
+            continue
+        if len(cells) > len(columns):
+            raise InputError(f"{path}, line {number}: has more cells than the header. Quote a cell with a separator.")
+        values = {column: cell.strip() for column, cell in zip(columns, cells, strict=False)}
         if not values.get("pattern"):
             raise InputError(
                 f"{path}, line {number}: has no pattern. Give a path below the folder, such as eval/full*."
@@ -72,7 +74,8 @@ def read_roles(path: Path) -> tuple[RoleLine, ...]:
         role = values.get("role", "").lower()
         if role not in ROLES:
             raise InputError(f"{path}, line {number}: {one_line(role)!r} is no role. {closest(role, list(ROLES))}")
-        lines.append(RoleLine(**values | {"role": role}))
+        # As Windows writes paths.
+        lines.append(RoleLine(**values | {"role": role, "pattern": values["pattern"].replace("\\", "/")}))
     if not lines:
         raise InputError(f"{path}: holds no lines. Write one for each model: pattern,role,name,forget set.")
     return tuple(lines)

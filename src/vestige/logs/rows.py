@@ -4,8 +4,6 @@ Common names of columns are known, and the user names others (`--logs column:sco
 holds an object of models, each with its splits, each with its rows. The role selects the model.
 """
 
-import csv
-import io
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -13,8 +11,8 @@ from typing import Any, NamedTuple
 
 from vestige.artifacts.scores import Measurement
 from vestige.core.errors import InputError
-from vestige.core.files import read_text
 from vestige.core.text import closest, one_line
+from vestige.data.tables import read_table, separated
 from vestige.logs.log import (
     TASKS,
     Beginning,
@@ -35,6 +33,7 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     "answer": ("answer", "target", "expected", "ground_truth", "gt", "reference", "gold"),
     "reply": ("reply", "prediction", "generated", "generation", "response", "output", "completion"),
     "group": ("group", "person_name", "person", "subject_name", "entity_id"),
+    "model": ("model", "model_name"),
 }
 """The meaning of a column, and its known names."""
 SCORES: Mapping[str, Measurement] = {
@@ -83,9 +82,11 @@ def has_scores(start: Beginning, columns: Mapping[str, str]) -> bool:
             return columns["score"] in header
         names = {_plain(name) for name in header}
         return not names >= _OWNED and bool(names & SCORES.keys() or any(map(_OPTION.fullmatch, names)))
-    if start.first_row.keys() >= _OWNED:
-        return False
-    return any(_scores_in(block.rows[:1], columns) for block in _blocks(start.value, columns))
+    for block in _blocks(start.value, columns):
+        names = {_plain(str(name)) for name in block.rows[0]}
+        if _scores_in(block.rows[:1], columns) and not names >= _OWNED:
+            return True
+    return False
 
 
 def read(path: Path, how: How) -> Log:
@@ -95,7 +96,7 @@ def read(path: Path, how: How) -> Log:
         InputError: The file has several models and none is selected, or no column is known as a score.
     """
     reading = LogReading(path, how)
-    blocks = list(_blocks(_content(path), how.columns))
+    blocks = _by_model(list(_blocks(_content(path), how.columns)), how.columns)
     models = _models(blocks)
     if models:
         if how.key not in models:
@@ -109,6 +110,22 @@ def read(path: Path, how: How) -> Log:
     for block in blocks:
         _add(reading, block, how.columns)
     return reading.log()
+
+
+def _by_model(blocks: Sequence[_Block], columns: Mapping[str, str]) -> list[_Block]:
+    """The rows of each model as blocks of their own, where a column names several models."""
+    apart: list[_Block] = []
+    for block in blocks:
+        names = list(dict.fromkeys(str(name) for row in block.rows for name in row))
+        column = _named(names, "model", columns)
+        models = dict.fromkeys(str(row.get(column)) for row in block.rows if column)
+        if len(models) < 2:
+            apart.append(block)
+            continue
+        for model in models:
+            own = [row for row in block.rows if str(row.get(column)) == model]
+            apart.append(_Block((model, *block.keys), own))
+    return apart
 
 
 def _plain(name: str) -> str:
@@ -130,19 +147,15 @@ def _models(blocks: Sequence[_Block]) -> dict[str, None]:
 
 
 def _header(head: bytes) -> list[str]:
-    text = head.decode("utf-8-sig", errors="replace")
-    return next(csv.reader(io.StringIO(text), delimiter=_delimiter(text)), [])
-
-
-def _delimiter(text: str) -> str:
-    line = text.partition("\n")[0]
-    return max(",;\t", key=line.count)
+    # The last character may be cut off.
+    text = head.decode("utf-8-sig", errors="ignore").encode()
+    _, header = next(separated("the header", text, ",;\t"), (1, []))
+    return header
 
 
 def _content(path: Path) -> Any:
     if path.suffix.lower() in (".csv", ".tsv"):
-        text = read_text(path, encoding="utf-8-sig")
-        return list(csv.DictReader(io.StringIO(text), delimiter=_delimiter(text)))
+        return [row.values for row in read_table(path).rows]
     if path.suffix.lower() == ".jsonl":
         return list(json_lines(path))
     return read_value(path)
@@ -218,6 +231,7 @@ def _add(reading: LogReading, block: _Block, columns: Mapping[str, str]) -> None
     split_key = next((word for word in words if word in _DATA_SPLITS), "")
     outer = [key for key in block.keys if key not in ("per_item", "per_sample", "items", "rows", "results")]
     by_split: dict[str, list[Mapping[str, Any]]] = {}
+    _refuse_totals(reading.path, block.rows, column)
     for row in block.rows:
         stated = str(row.get(column["split"]) or "") if column["split"] else ""
         by_split.setdefault(stated, []).append(row)
@@ -230,6 +244,20 @@ def _add(reading: LogReading, block: _Block, columns: Mapping[str, str]) -> None
         # Other words for a part of the data are a task, whose split the user says.
         reading.task = "" if split in _DATA_SPLITS else split or TASKS.join(outer)
         _add_rows(reading, split if split in _DATA_SPLITS else "forget", rows, column, scores)
+
+
+_TOTALS = ("mean", "average", "avg", "total", "overall", "sum")
+
+
+def _refuse_totals(path: Path, rows: Sequence[Mapping[str, Any]], column: Mapping[str, str]) -> None:
+    """Reject a row that sums up the others: it would count as a question."""
+    question, item = column["question"], column["id"]
+    asks = bool(question) and any(row.get(question) not in (None, "") for row in rows)
+    for number, row in enumerate(rows, 1):
+        if asks and row.get(question) in (None, ""):
+            raise InputError(f"{path}: row {number} has no question. Delete it if it sums up the others.")
+        if item and str(row.get(item)).strip().lower() in _TOTALS:
+            raise InputError(f"{path}: row {number} is called {row[item]!r} and is no question. Delete it.")
 
 
 def _add_rows(
@@ -265,8 +293,8 @@ def _add_rows(
             values, chance = _right_options(rows)
             reading.add(split, CHOICE, values, chance=chance, **about)
             continue
-        values = [number_of(row.get(name)) for row in rows]
-        known = {value for value in values if value is not None}
+        values = [row.get(name) for row in rows]
+        known = {number for value in values if (number := number_of(value)) is not None}
         if measurement.score_type == "hit" and not known <= {0.0, 1.0}:
             measurement = Measurement(measurement.name, measurement.question_type, "overlap")
         reading.add(split, measurement, values, **about)
