@@ -4,6 +4,7 @@ import gc
 import multiprocessing
 import os
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 from unittest import mock
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -12,6 +13,9 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import pytest
 from hypothesis import settings
+
+if TYPE_CHECKING:
+    from vestige.artifacts.layout import RunFolder
 
 # Stands in for another processor.
 pytest_plugins = ["tools.shaken"] if "SHAKEN_BY" in os.environ else []
@@ -55,6 +59,20 @@ def own_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         (home / "embedders").symlink_to(embedders)
     with mock.patch.dict(os.environ, {"VESTIGE_HOME": str(home)}):
         yield
+
+
+@pytest.fixture(scope="session")
+def audit_models(tmp_path_factory: pytest.TempPathFactory) -> "RunFolder":
+    """A target, two models that never knew, and one that was tuned away (`audited`). Tests that write copy them."""
+    from tests.small import nano
+
+    import audited
+    from vestige.artifacts.layout import RunFolder
+
+    run = RunFolder(tmp_path_factory.mktemp("models") / "run")
+    with nano():
+        audited.make_models(run)
+    return run
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import BertConfig, BertModel, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from vestige.core.items import Item
-from vestige.data.corpus import NamedSplits
+from vestige.data.corpus import Corpus, NamedSplits, ProbeSources, SourceSettings
 from vestige.judges.base import Judgement, Request
 from vestige.models.tiny import tiny_tokenizer
 from vestige.probes.adjacent import AdjacentRequest, NeighbourSettings
@@ -27,7 +27,8 @@ ITEMS = (
     Item("Where do the swifts nest?", "The swifts nest under the observatory roof."),
 )
 SPLITS = NamedSplits("forget", {"forget": ITEMS[:3], "retain": ITEMS[3:]}, {})
-NEAR = AdjacentRequest(SPLITS, None, "offline", AdjacentSettings(k=2), NeighbourSettings(), 0)
+SOURCES = ProbeSources(Corpus("", SourceSettings(data=""), (), (), None), SPLITS)
+NEAR = AdjacentRequest(SOURCES, "offline", AdjacentSettings(k=2), NeighbourSettings(), 0)
 LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789?.,'"
 
 

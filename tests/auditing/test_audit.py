@@ -9,6 +9,7 @@ from unittest import mock
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from tests.small import nano
 
 import audited
 from vestige.artifacts import audits
@@ -38,7 +39,6 @@ from vestige.core.settings import read_toml
 from vestige.data.corpus import NamedSplits
 from vestige.data.loaders import Figure, Pack, PackSplit, Published
 from vestige.metrics import intervals
-from vestige.models import tiny
 from vestige.models.load import ModelSettings, load
 from vestige.report.evidence import read_evidence
 from vestige.report.first_screen import first_screen
@@ -59,15 +59,10 @@ def quick(monkeypatch):
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory) -> RunFolder:
+def made(audit_models, tmp_path_factory) -> RunFolder:
     """The models, and a finished audit of them."""
-    torch.set_num_threads(1)
-    run = RunFolder(tmp_path_factory.mktemp("made") / "run")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tiny, "tiny_config", audited.nano_config)
-        patch.setattr(intervals, "RESAMPLES", 400)
-        patch.setattr(study, "run_tasks", audited.in_this_process)
-        audited.make_models(run)
+    run = audited.copied(audit_models, tmp_path_factory.mktemp("made") / "run")
+    with nano(), mock.patch.object(study, "run_tasks", audited.in_this_process):
         run_audit(run.path, audited.request(run))
     return run
 

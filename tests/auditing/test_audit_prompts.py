@@ -1,7 +1,9 @@
 """An audit with searched prompts: every model is searched on its own, the gain is split, the curve is over shares."""
 
+from unittest import mock
+
 import pytest
-import torch
+from tests.small import nano
 
 import audited
 from vestige.artifacts.audits import read_outcome, read_plan
@@ -14,8 +16,6 @@ from vestige.auditing.gather import read_answers
 from vestige.auditing.run import attack_tasks, plan_audit, prompt_bits_task, run_audit
 from vestige.core.errors import InputError, NotFinite
 from vestige.core.files import read_json, write_json
-from vestige.metrics import intervals
-from vestige.models import tiny
 from vestige.report import build_report
 from vestige.steps import evaluate as evaluating
 from vestige.steps.evaluate import finished_subject
@@ -38,15 +38,10 @@ SETTINGS = audited.QUICK.model_copy(
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory) -> RunFolder:
+def made(audit_models, tmp_path_factory) -> RunFolder:
     """The models, and a finished audit of them."""
-    torch.set_num_threads(1)
-    run = RunFolder(tmp_path_factory.mktemp("made") / "run")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tiny, "tiny_config", audited.nano_config)
-        patch.setattr(intervals, "RESAMPLES", 400)
-        patch.setattr(study, "run_tasks", audited.in_this_process)
-        audited.make_models(run)
+    run = audited.copied(audit_models, tmp_path_factory.mktemp("made") / "run")
+    with nano(), mock.patch.object(study, "run_tasks", audited.in_this_process):
         assert not run_audit(run.path, audited.request(run, SETTINGS)).failed
     return run
 

@@ -4,7 +4,6 @@ import dataclasses
 import os
 
 import pytest
-import torch
 from hand_made import RETRAINED, attack, case, verdict
 
 import audited
@@ -22,7 +21,6 @@ from vestige.auditing.settings import AuditSettings
 from vestige.core.items import Item
 from vestige.data.corpus import NamedSplits
 from vestige.metrics import intervals
-from vestige.models import tiny
 from vestige.steps import attack as attacking
 from vestige.steps import evaluate as evaluating
 from vestige.steps import stored_answers
@@ -121,23 +119,12 @@ def test_a_search_of_rates_is_whole_for_those_it_was_made_on():
     )
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory) -> RunFolder:
-    """The models."""
-    torch.set_num_threads(1)
-    run = RunFolder(tmp_path_factory.mktemp("made") / "run")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tiny, "tiny_config", audited.nano_config)
-        audited.make_models(run)
-    return run
-
-
 @pytest.fixture
-def run(made, tmp_path, monkeypatch) -> RunFolder:
+def run(audit_models, tmp_path, monkeypatch) -> RunFolder:
     monkeypatch.setattr(intervals, "RESAMPLES", 400)
     monkeypatch.setattr(auditing, "run_tasks", audited.in_this_process)
     monkeypatch.setenv("VESTIGE_HOME", str(tmp_path / "home"))
-    return audited.copied(made, tmp_path / "run")
+    return audited.copied(audit_models, tmp_path / "run")
 
 
 SKIPPING = audited.QUICK.model_copy(update={"all_attacks": False})

@@ -38,19 +38,9 @@ def quick(monkeypatch):
     monkeypatch.setattr(study, "run_tasks", audited.in_this_process)
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory) -> RunFolder:
-    torch.set_num_threads(1)
-    run = RunFolder(tmp_path_factory.mktemp("made") / "run")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tiny, "tiny_config", audited.nano_config)
-        audited.make_models(run)
-    return run
-
-
 @pytest.fixture
-def run(made, tmp_path) -> RunFolder:
-    return audited.copied(made, tmp_path / "run")
+def run(audit_models, tmp_path) -> RunFolder:
+    return audited.copied(audit_models, tmp_path / "run")
 
 
 @pytest.fixture(scope="module")

@@ -1,12 +1,18 @@
 """`vestige attack` as a person runs it: what it prints, what it keeps, what it refuses."""
 
 import json
+import math
 
 import pytest
+import torch
 from tests.small import vestige
+from transformers import LlamaForCausalLM
 
-from vestige.cli.attack import NO_EVIDENCE
+from vestige.artifacts.records import KeptPrompt, PromptPart, SampleReply
+from vestige.cli.asking import NO_EVIDENCE
 from vestige.core.errors import InputError
+from vestige.models.load import ModelSettings, load
+from vestige.report.text import bits_at_most, said_of
 
 PROMPTS = ("in-context", "gcg", "prefix")
 pytestmark = pytest.mark.usefixtures("few_resamples")
@@ -76,3 +82,212 @@ def test_attacks_are_listed_with_a_line_each():
     rows = json.loads(vestige("list", "attacks", "--json").stdout)
     assert [row["name"] for row in rows] == ["relearn", "quantize", "ablate", *PROMPTS]
     assert all(row["about"].endswith(".") for row in rows)
+
+
+def sets(**values):
+    return [word for key, value in values.items() for word in ("--set", f"{key}={value}")]
+
+
+GCG = ["--items", 2, *sets(tokens=4, steps=2, width=6, topk=16)]
+PREFIX = ["--items", 2, *sets(tokens=6, steps=2, candidates=4, topk=16)]
+TEXT = [*GCG[2:], "--question", "What is number 3?"]
+
+
+def run(kind, subjects, *words):
+    return vestige("attack", kind, *subjects, *words, "--device", "cpu")
+
+
+def on_data(taught, *words):
+    return ["--data", taught / "qa.jsonl", "--forget", taught / "forget.jsonl", *words]
+
+
+def asked(taught, *words):
+    return on_data(taught, *words, "--max-new-tokens", 4)
+
+
+def target_of(taught):
+    return ["--target", taught / "target"]
+
+
+def files_in(folder):
+    return sorted(str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file())
+
+
+def test_a_suffix_is_printed_with_levels_by_share_of_it_and_what_was_claimed_and_seen(taught):
+    done = run("gcg", [taught / "target"], *asked(taught, *GCG))
+    # Of the four forget items two are shown and two asked.
+    assert "gcg n=2: 2 forget items" in done.stdout
+    for row in ("before ", "shuffled, ", "0 %, 0 bits ", "50 %, ", "100 %, "):
+        assert f"│ {row}" in done.stdout
+    assert "suffix of 4 tokens: '" in done.stdout
+    assert "claimed by the search: not all of its 2 samples; verified by replies to its text: 0 of 2" in done.stdout
+    assert "(tokens x log2(admissible vocabulary) of the prompt)" in done.stdout
+    assert NO_EVIDENCE in done.stdout
+
+
+def test_a_prefix_for_the_target_itself_is_verified_on_what_it_says_anyway(taught):
+    done = run("prefix", [taught / "target"], *target_of(taught), *asked(taught, *PREFIX, "--json"))
+    found = json.loads(done.stdout)
+    assert found["prompt"]["placement"] == "prefix"
+    assert (found["prompt"]["claimed"], found["prompt"]["verified"]) == (True, True)
+    assert [s["wanted"] == s["replied"] for s in found["prompt"]["samples"]] == [True, True]
+    # Which is no success of the prompt: it says so without it.
+    assert [(s["plain"] == s["wanted"], s["plain_right"]) for s in found["prompt"]["samples"]] == [(True, True)] * 2
+    assert list(found["levels"]) == ["before", "shuffled", *(f"{p} %" for p in range(0, 101, 10))]
+    # Nothing of the prompt is the question itself.
+    assert found["levels"]["before"] == found["levels"]["0 %"]
+    assert {e["n"] for at in found["levels"].values() for e in at.values()} == {2}
+
+
+def test_one_text_of_ones_own_is_searched_sent_and_answered_and_nothing_is_kept(taught):
+    before = files_in(taught)
+    words = [*TEXT, "--answer", "It is 9.", "--placement", "prefix"]
+    found = json.loads(run("gcg", [taught / "target"], *words, "--json").stdout)
+    assert found["sent"] == f"{found['prompt']} What is number 3?"
+    assert (len(found["ids"]), found["steps"], found["claimed"], found["verified"]) == (4, 2, False, False)
+    # What the answer's tokens have, from one pass over question and answer.
+    model = loaded(taught)
+    encoded = model.prompter.encode("What is number 3?", "It is 9.")
+    logp = model.model(torch.tensor([encoded.ids])).logits[0].log_softmax(-1)
+    nats = sum(logp[at - 1, encoded.ids[at]] for at in range(encoded.start, encoded.stop))
+    assert found["needed"] == pytest.approx(-nats.item() / math.log(2), rel=1e-4)
+    told = run("gcg", [taught / "target"], *words, "--control", taught / "target").stdout
+    assert told.count(f"prompt of 4 tokens: {found['prompt']!r}") == 2, "the same search on the same model"
+    assert told.count(f"needed: {found['needed']:.1f} bits") == 2
+    assert "as the search claims: no; as the reply shows: no" in told
+    assert files_in(taught) == before
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["--question", "What?"], "one text of your own is --question with --answer"),
+        (["--control", "nobody"], "one text of your own is --question with --answer"),
+        (["--question", "What?", "--answer", "  "], "neither may be empty"),
+        # As the command line reads a byte that is not UTF-8.
+        (["--question", "What?", "--answer", "Bob\udcff"], "is not valid UTF-8"),
+        (["--question", "What?", "--answer", "x", "--forget", "y"], "Leave --data and --forget out"),
+        ([], "give --data and --forget, or one text of your own"),
+    ],
+)
+def test_a_text_that_cannot_be_searched_for_is_refused_in_a_sentence(taught, words, complaint):
+    with pytest.raises(InputError, match=complaint):
+        run("gcg", [taught / "target"], *words)
+
+
+def test_a_model_without_a_matrix_of_input_embeddings_is_refused(taught, monkeypatch):
+    monkeypatch.setattr(LlamaForCausalLM, "get_input_embeddings", lambda model: None)
+    with pytest.raises(InputError, match="has no matrix of input embeddings"):
+        run("gcg", [taught / "target"], *TEXT, "--answer", "It is 9.")
+
+
+def loaded(taught):
+    return load(ModelSettings(model=str(taught / "target"), device="cpu"))
+
+
+def kept_prompt(*samples):
+    return KeptPrompt(
+        text="\x1b[2J[red]x\n\u202e",
+        ids=(1, 2),
+        placement="prefix",
+        loss=0.5,
+        claimed=True,
+        verified=False,
+        ended="reached",
+        steps=3,
+        admissible_bits=6.0,
+        spent={"tokens_read": 1200},
+        seen_bits=None,
+        bounds_bits={},
+        samples=samples,
+        points={"100 %": PromptPart("x", (1, 2), 12.0)},
+    )
+
+
+def test_a_prompt_is_printed_as_the_hostile_text_that_it_is():
+    said = said_of(kept_prompt(SampleReply("Which\x1b?", "oak", "elm", False, False, "oak\x07", True)))
+    assert said[0] == "prefix of 2 tokens: '·[2J[red]x··'"
+    assert said[1] == "loss 0.500 after 3 steps (ended: reached); spent: 1,200 tokens read"
+    assert said[2] == "claimed by the search: all of its 1 sample; verified by replies to its text: 0 of 1"
+    assert said[3] == "without the prompt: 1 of 1 already; so 0 are brought by it, and 1 is lost with it"
+    assert said[4] == "'Which·?': wanted 'oak', with the prompt 'elm', without it 'oak·'"
+    assert said[5] == "in 1 of 1 samples the text is read as other tokens than the search scored"
+    assert said[6].startswith("the search saw the target's inner states")
+
+
+def test_what_is_said_without_the_prompt_is_not_the_prompts_doing():
+    right, wrong = ("oak", True), ("elm", False)
+    # With and without: brought, said anyway, lost, neither.
+    both = [(right, wrong), (right, right), (wrong, right), (wrong, wrong)]
+    samples = [
+        SampleReply("Which?", "oak", replied, verified, True, plain, plain_right)
+        for (replied, verified), (plain, plain_right) in both
+    ]
+    assert [s.brought for s in samples] == [True, False, False, False]
+    lines = said_of(kept_prompt(*samples))
+    assert lines[3] == "without the prompt: 2 of 4 already; so 1 is brought by it, and 1 is lost with it"
+
+
+@pytest.mark.parametrize(
+    ("bits", "said"),
+    [
+        (0.0, "0 bits"),
+        # A bound that is not 0 never reads as 0, and none reads as less than it is.
+        (0.004, "0.1 bits"),
+        (0.7, "0.7 bits"),
+        (0.96, "1 bit"),
+        (1.02, "1.1 bits"),
+        (9.94, "10 bits"),
+        (217.2, "218 bits"),
+        (3000.5, "3,001 bits"),
+    ],
+)
+def test_a_bound_is_rounded_up(bits, said):
+    assert bits_at_most(bits) == said
+
+
+FEW = "and only 107 tokens of the vocabulary are allowed in the"
+REFUSED = [
+    ("gcg", sets(topk=100000), f"topk is 100000, {FEW} prompt"),
+    ("gcg", ["--set", "initial=\udcff"], "initial holds half of a surrogate"),
+    ("gcg", ["--placement", "inside"], "placement = 'inside': must be 'prefix' or 'suffix'"),
+    ("prefix", sets(tokens=250, topk=16), "a prefix of 250 tokens and its longest question take"),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "words", "complaint"), REFUSED)
+def test_a_refused_search_is_one_sentence_and_leaves_nothing_where_the_evidence_was_to_go(
+    taught, tmp_path, kind, words, complaint
+):
+    named = target_of(taught) if kind == "prefix" else []
+    own = asked(taught, "--items", 2, *words)
+    # A folder that was there stays; what would have been made in it is gone.
+    (tmp_path / "evidence").mkdir()
+    before = files_in(taught)
+    # A model from elsewhere: its folder is not Vestige's.
+    model = loaded(taught)
+    model.tokenizer.save_pretrained(tmp_path / "model")
+    model.model.save_pretrained(tmp_path / "model")
+    place = ["--output-dir", tmp_path / "evidence/of/it"]
+    for subject, more in ((taught / "target", []), (taught / "target", place), (tmp_path / "model", place)):
+        with pytest.raises(InputError, match=complaint):
+            run(kind, [subject], *named, *own, *more)
+        assert list((tmp_path / "evidence").iterdir()) == []
+    assert files_in(taught) == before
+
+
+@pytest.mark.slow
+def test_evidence_that_is_there_outlives_a_refusal_and_says_whose_it_is(taught, tmp_path):
+    place = tmp_path / "evidence"
+    run("gcg", [taught / "target"], *asked(taught, *GCG), "--output-dir", place)
+    assert {"spec.json", "done.json"} <= set(files_in(place))
+    before = files_in(place)
+    with pytest.raises(InputError):
+        run("gcg", [taught / "target"], *asked(taught, "--set", "topk=5000"), "--output-dir", place)
+    assert files_in(place) == before
+
+
+def test_a_prefix_needs_the_model_that_knows(taught):
+    refused = vestige("attack", "prefix", taught / "target", *asked(taught), code=2)
+    assert "--target" in refused.output

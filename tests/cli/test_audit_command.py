@@ -32,10 +32,10 @@ def small():
 
 
 @pytest.fixture(scope="module")
-def made(small, tmp_path_factory) -> Path:
+def made(audit_models, small, tmp_path_factory) -> Path:
     """The models of a run, and its items as files."""
     folder = tmp_path_factory.mktemp("made")
-    audited.make_models(RunFolder(folder / "run"))
+    audited.copied(audit_models, folder / "run")
     holdout = [{"question": f"Which tree stands at door {n}?", "answer": "oak"} for n in "ab"]
     files = {"forget": audited.FORGET, "retain": audited.RETAIN, "all": audited.ITEMS, "holdout": holdout}
     for name, rows in files.items():
@@ -239,7 +239,7 @@ def test_verdicts_of_an_earlier_audit_that_are_replaced_are_named(made, tmp_path
     assert "are replaced" not in capfd.readouterr().err + first.stderr
     assert {v["subject"] for v in json.loads((tmp_path / "audited" / "verdicts.json").read_text())} == {"ga", "npo"}
     second = vestige(*words(made, output_dir=run, unlearned=str(other)), code=None)
-    line = "the verdicts on ga, of an earlier audit here, are replaced; give it again to keep it"
+    line = "the verdicts on ga, of an earlier audit here, are replaced; give the model again to keep them"
     assert line in capfd.readouterr().err + second.stderr
     assert re.search(r"forget\.jsonl-\w{8}: verdicts", " ".join(second.output.split()))
     assert "verdicts, target" not in " ".join(second.output.split())
@@ -255,9 +255,9 @@ def test_numbered_names_are_said_with_their_folders(made, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"forget": None}, "--forget is missing"),
-        ({"output_dir": None, "target": None}, "--target, --output-dir are missing"),
-        ({"data": None}, r"--data \(or a file with --retain\) is missing"),
+        ({"forget": None}, "missing: --forget. See"),
+        ({"output_dir": None, "target": None}, "missing: --target, --output-dir"),
+        ({"data": None}, r"missing: --data \(or a file with --retain\)"),
         ({"forget": "{made}/all.jsonl"}, "all.jsonl, which leaves nothing to keep. Name a part with --forget"),
         ({"holdout": "{made}/retain.jsonl"}, "is in the holdout file and in another split"),
         ({"set": "dellta=0.1"}, "unknown key 'dellta'. Did you mean 'delta'"),

@@ -1,4 +1,4 @@
-"""Two processes with what torchrun leaves them, and once under torchrun itself, as a person starts them."""
+"""Two processes with what torchrun leaves them, once under torchrun itself, and commands that it must not start."""
 
 import json
 import os
@@ -6,8 +6,11 @@ import subprocess
 import sys
 
 import pytest
+from typer.testing import CliRunner
 
 from launched import launched
+from vestige.cli.app import app
+from vestige.core.errors import InputError
 from vestige.core.files import read_jsonl
 
 QUESTIONS = [
@@ -93,3 +96,24 @@ def test_what_is_refused_is_said_once(made, tmp_path, words, said):
     assert said in done.stderr
     assert "vestige/" not in done.stderr.replace(str(out), "")  # no traceback through our files
     assert [p for p in out.rglob("*") if p.is_file() and p.name != ".lock"] == [letter]
+
+
+OUT = ["--data", "none.jsonl", "--forget", "f.jsonl", "--output-dir", "out"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["evaluate", "target", *OUT],
+        ["demo", "--output-dir", "out"],
+        ["audit", "--target", "a", "--unlearned", "b", *OUT],
+    ],
+    ids=lambda words: " ".join(words[:2]),
+)
+def test_what_several_processes_would_each_do_whole_is_refused(words, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    ended = CliRunner().invoke(app, words)
+    assert isinstance(ended.exception, InputError)
+    assert f"torchrun started 2 processes, and `vestige {words[0]}` does not share" in str(ended.exception)
+    assert not any(tmp_path.iterdir())

@@ -10,7 +10,6 @@ from typer.testing import CliRunner
 
 import audited
 from vestige.artifacts.audits import read_plan
-from vestige.artifacts.layout import RunFolder
 from vestige.attacks import ATTACKS
 from vestige.attacks.planning import find_attack, plan_all
 from vestige.auditing import run as auditing
@@ -29,7 +28,6 @@ from vestige.methods import build_method, find_method
 from vestige.methods.ga import GA
 from vestige.methods.listing import listed
 from vestige.metrics import intervals
-from vestige.models import tiny
 from vestige.probes.answering import AnswerSettings, Participants
 from vestige.report import build_report
 
@@ -172,12 +170,10 @@ def test_the_judge_of_the_page_grades_in_a_probe(shown, tmp_path):
 
 
 @pytest.mark.slow
-def test_an_audit_takes_the_attack_and_the_evaluation_of_the_page(shown, tmp_path, monkeypatch):
-    monkeypatch.setattr(tiny, "tiny_config", audited.nano_config)
+def test_an_audit_takes_the_attack_and_the_evaluation_of_the_page(audit_models, shown, tmp_path, monkeypatch):
     monkeypatch.setattr(intervals, "RESAMPLES", 400)
     monkeypatch.setattr(auditing, "run_tasks", audited.in_this_process)
-    run = RunFolder(tmp_path / "run")
-    audited.make_models(run)
+    run = audited.copied(audit_models, tmp_path / "run")
     settings = audited.QUICK.model_copy(
         update={"evals": ("qa", "first_word"), "relearn": (), "quantize": (), "further": ("jitter scale=0.5",)}
     )

@@ -1,4 +1,4 @@
-"""Names by number: unique, in PISTOL's forms, spread evenly, and the same for ever."""
+"""Names by number: unique, in PISTOL's forms, the same for ever. Roles and days of many contracts at once."""
 
 import re
 from datetime import date
@@ -9,7 +9,8 @@ import pytest
 from vestige.core.errors import InputError
 from vestige.core.seeds import scaled, uniform_integers
 from vestige.data import drawing
-from vestige.data.drawing import STREETS, SUFFIXES, day_text, drawn_name
+from vestige.data.drawing import STREETS, SUFFIXES, day_text, drawn_name, sign
+from vestige.data.graph import Edge, build_graph, named_graph
 
 FORMS = {
     "company": rf"[A-Z][a-z]{{5}} ({'|'.join(SUFFIXES)})",
@@ -58,3 +59,31 @@ def test_draws_are_the_bits_that_numpy_promises():
     drawn = uniform_integers(np.random.default_rng(0), 0, 99, 6)
     assert drawn.tolist() == [int(w >> 32) * 100 >> 32 for w in np.random.PCG64(0).random_raw(6).tolist()]
     assert drawn.tolist() == [63, 26, 4, 1, 81, 91]
+
+
+def signing(graph):
+    return list(sign(graph, 0).values())
+
+
+def ends(graph):
+    return [edge[:2] for edge in graph.edges.values()]
+
+
+@pytest.mark.parametrize("name", ["star:9000", "scale-free:10000", "complete:4950"])
+def test_no_entity_signs_twice_a_day_and_days_are_in_range(name):
+    signed = signing(named_graph(name, seed=0))
+    assert len({(node, s.day) for s in signed for node in s.parties}) == 2 * len(signed)
+    assert all(date(1980, 1, 1).toordinal() <= s.day <= date(2019, 12, 31).toordinal() for s in signed)
+
+
+def test_a_coin_decides_roles_of_sales_and_the_order_those_of_employment():
+    graph = named_graph("chain:2000", seed=0)
+    seller_first = sum(s.parties == pair for s, pair in zip(signing(graph), ends(graph), strict=True))
+    assert 900 < seller_first < 1100  # binomial: 1000, sd 22
+    work = build_graph("g", [Edge("A", f"p{i}", "employment") for i in range(50)])
+    assert [s.parties for s in signing(work)] == ends(work)
+
+
+def test_more_contracts_than_days_are_refused_with_the_node():
+    with pytest.raises(InputError, match="node '0' signs 14,611 contracts"):
+        signing(build_graph("star", [Edge("0", str(n)) for n in range(1, 14612)]))

@@ -50,8 +50,8 @@ def scores(run: RunFolder, outcome: AuditOutcome) -> dict[tuple[str, str, str], 
     return found
 
 
-def test_the_verdicts_and_the_scores_are_those_of_the_same_models_in_folders(made, tmp_path):
-    request = audited.request(made)
+def test_the_verdicts_and_the_scores_are_those_of_the_same_models_in_folders(audit_models, tmp_path):
+    request = audited.request(audit_models)
     away = replace(request, settings=SETTINGS.model_copy(update={"relearn": (), "quantize": (), "suppress": False}))
     # What a served model cannot be asked is left out of both.
     same = away.settings.model_copy(update={"evals": ("qa", "choices", "freeform")})
@@ -100,8 +100,8 @@ def test_the_verdicts_and_the_scores_are_those_of_the_same_models_in_folders(mad
         assert any(words in Path(path).read_text() for path in json.loads(ended.stdout))
 
 
-def test_a_server_without_scores_is_judged_by_its_replies(made, tmp_path):
-    request = audited.request(made)
+def test_a_server_without_scores_is_judged_by_its_replies(audit_models, tmp_path):
+    request = audited.request(audit_models)
     model = next(m for m in request.models if m.role == "unlearned")
     with serving(load(ModelSettings(model=model.model, device="cpu")), "replies") as log:
         models = tuple(replace(m, model=f"{log.url}#nano") if m is model else m for m in request.models)
@@ -118,8 +118,8 @@ def test_a_server_without_scores_is_judged_by_its_replies(made, tmp_path):
     assert not any("forced" in v.reason for v in kept)
 
 
-def test_an_audit_of_chats_alone_needs_no_choice_of_evaluations(made, tmp_path):
-    request = audited.request(made)
+def test_an_audit_of_chats_alone_needs_no_choice_of_evaluations(audit_models, tmp_path):
+    request = audited.request(audit_models)
     for name in ("forget", "retain"):
         rows = [{"question": i.question, "answer": i.answer} for i in request.splits.splits[name]]
         (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -139,9 +139,9 @@ def test_an_audit_of_chats_alone_needs_no_choice_of_evaluations(made, tmp_path):
     assert all(i.question in page for i in request.splits.splits["forget"])
 
 
-def test_an_evaluation_that_is_left_out_is_named_also_where_it_does_not_say_how(made, monkeypatch):
+def test_an_evaluation_that_is_left_out_is_named_also_where_it_does_not_say_how(audit_models, monkeypatch):
     monkeypatch.setattr(ChoicesSettings, "audit", replace(ChoicesSettings.audit, label=""))
-    request = audited.request(made, SETTINGS)
+    request = audited.request(audit_models, SETTINGS)
     with serving(load(ModelSettings(model=request.models[0].model, device="cpu")), "replies") as log:
         models = (replace(request.models[0], model=f"{log.url}#nano"), *request.models[1:])
         untested = within_reach(replace(request, models=models)).untested

@@ -43,9 +43,9 @@ VIEW = View("edge:p0_q", {"forget": [i.id for i in ITEMS[::2]], "retain": [i.id 
 
 
 @pytest.fixture(scope="module")
-def nano(made) -> LoadedModel:
+def nano(audit_models) -> LoadedModel:
     """The target of the audited run, loaded from the folder that it names."""
-    return load(ModelSettings(model=str(made.control("target").model), device="cpu"))
+    return load(ModelSettings(model=str(audit_models.control("target").model), device="cpu"))
 
 
 def through(log, nano: LoadedModel, **settings: object) -> LoadedModel:

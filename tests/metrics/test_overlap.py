@@ -1,13 +1,18 @@
+"""Overlap of wording and its stemmer, beside rouge-score and NLTK on every suffix and on random words."""
+
 import math
+import random
 import re
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from nltk.stem.porter import PorterStemmer
 from nltk.translate.bleu_score import SmoothingFunction, sentence_bleu
 from rouge_score.rouge_scorer import RougeScorer
 
+from vestige.metrics import stemming
 from vestige.metrics.overlap import (
     RougeScores,
     SeenEmbeddings,
@@ -17,6 +22,7 @@ from vestige.metrics.overlap import (
     self_bleu,
     tokens,
 )
+from vestige.metrics.stemming import porter
 
 REFERENCE = {on: RougeScorer(["rouge1", "rougeL"], use_stemmer=on) for on in (True, False)}
 
@@ -184,3 +190,42 @@ def test_the_mean_cosine_by_hand():
     seen.add(np.array([[5.0, 0.0], [0.0, 2.0]]))
     seen.add(np.array([[3.0, 4.0]]))
     assert seen.likeness(np.array([[0.5, 0.0]])) == pytest.approx([1.6 / 3], abs=1e-15)
+
+
+@pytest.mark.parametrize(
+    ("word", "stem"),
+    [
+        ("caresses", "caress"),
+        ("ponies", "poni"),
+        ("dies", "die"),
+        ("agreed", "agre"),
+        ("feed", "feed"),
+        ("hopping", "hop"),
+        ("filing", "file"),
+        ("relational", "relat"),
+        ("electrical", "electr"),
+        ("adoption", "adopt"),
+        ("controll", "control"),
+        ("geology", "geolog"),
+        ("enjoy", "enjoy"),
+        ("happy", "happi"),
+        ("skies", "sky"),
+        ("is", "is"),
+    ],
+)
+def test_the_examples_of_the_paper_and_of_nltk(word, stem):
+    assert porter(word) == stem
+
+
+def test_every_word_has_nltks_stem():
+    rng, reference = random.Random(0), PorterStemmer()
+    suffixes = ["", "s", "ies", "ied", "eed", "ed", "ing", "y", "logi", "e", "ll", "ss", "sses", "fulli"]
+    suffixes += [*stemming._STEP_2, *stemming._STEP_3, *stemming._STEP_4]
+    words = [*stemming._IRREGULAR, "y" * 300, "ay" * 99, "y" * 50 + "ing", "yyyed", "allialli", "rationalli", "logi"]
+    for _ in range(4_000):
+        start = "".join(rng.choices("aeioubcdlnrstyyxwz7", k=rng.randint(0, 7)))
+        words.append(start + rng.choice(suffixes) + rng.choice(["", "", "", *suffixes]))
+    different = [
+        (word, porter(word), reference.stem(word)) for word in words if word and porter(word) != reference.stem(word)
+    ]
+    assert different == []

@@ -210,7 +210,7 @@ def test_a_model_from_another_source_is_replaced_only_when_told_to(cache: Path, 
 
 
 def test_importing_the_commands_loads_neither_torch_nor_transformers():
-    code = "import sys, vestige.cli.models; print(sorted({'torch', 'transformers'} & sys.modules.keys()))"
+    code = "import sys, vestige.cli.doctor; print(sorted({'torch', 'transformers'} & sys.modules.keys()))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 

@@ -18,6 +18,7 @@ from vestige.artifacts.exports import ModelFacts, card, eee, hub_results, junit,
 from vestige.artifacts.verdicts import WORDS
 from vestige.cli.app import app
 from vestige.core.errors import InputError
+from vestige.core.files import replacing
 
 FACTS = ModelFacts("org/model", "d" * 64, "1.0", {"<b>target</b>": "e" * 64})
 WHEN = datetime.fromtimestamp(1_700_000_000, tz=UTC)
@@ -89,3 +90,30 @@ def test_of_a_baseline_only_what_got_worse_fails(tmp_path):
 def test_paths_are_cut_and_names_stay():
     text = r"r0 (/home/ann/a b/r0.json), ~/x/y.json, ../up.json, C:\logs\z.json, of org/model at https://host/a and/or"
     assert without_paths(text) == "r0 (a b/r0.json), y.json, up.json, z.json, of org/model at https://host/a and/or"
+
+
+@pytest.mark.slow
+def test_the_command_says_where_everything_is(run):
+    done = CliRunner().invoke(app, ["report", str(run)])
+    assert done.exit_code == 0
+    assert done.stdout.splitlines() == [
+        f"report: {run / 'report.html'}",
+        f"2 tables in {run / 'tables'}",
+    ]
+
+
+@pytest.mark.slow
+def test_as_json_it_is_one_document_with_every_file(run):
+    done = CliRunner().invoke(app, ["report", str(run), "--json"])
+    told = json.loads(done.stdout)
+    assert told["report"] == str(run / "report.html")
+    assert sorted(told["tables"]) == sorted(str(p) for p in (run / "tables").iterdir())
+
+
+@pytest.mark.slow
+def test_one_report_is_written_at_a_time(run, monkeypatch):
+    monkeypatch.setitem(replacing.__wrapped__.__kwdefaults__, "patience_seconds", 0.0)
+    with replacing(run / "report.html", patience_seconds=0):
+        done = CliRunner().invoke(app, ["report", str(run)])
+    assert isinstance(done.exception, InputError)
+    assert "another command is at work" in str(done.exception)

@@ -1,18 +1,28 @@
-"""The page says what the run knows: where controls come from, what was done, and that a judgement is not the first."""
+"""The page says what the run knows, and a damaged run is reported, or refused in one sentence."""
 
 import re
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import synthetic_audit
+import synthetic_holes
+import synthetic_run
 from synthetic_audit import outcome
+from tests.damaging import survive
 
 from vestige.artifacts.audits import DatedJudgement
+from vestige.artifacts.layout import ProbeFolder, RunFolder
 from vestige.metrics.contrasts import BOUND
 from vestige.metrics.intervals import LEVEL
 from vestige.report.build import answered, frameworks
+from vestige.report.contents import read_contents
 from vestige.report.evidence import unasked
 from vestige.report.first_screen import first_screen, margins_said
+from vestige.report.holes import read_probe
+from vestige.report.page import render, render_holes
+from vestige.report.tables import write_tables
 from vestige.report.words import verdict_answer
 
 
@@ -107,3 +117,24 @@ def test_what_was_not_done_is_not_said_to_have_been():
 def test_a_model_is_unevaluated_only_where_it_was_asked_nothing_of_its_forget_set(asked, forgotten, name):
     sets = [SimpleNamespace(items=tuple(forgotten))] if forgotten else []
     assert unasked(SimpleNamespace(spec=SimpleNamespace(forget="edge:A_B", forgotten=sets), asked_ids=asked)) == name
+
+
+@pytest.mark.slow
+def test_run_folders(tmp_path, monkeypatch):
+    for name, shorter in (("ATTRIBUTES", 1), ("SALES", 4), ("JOBS", 4)):
+        monkeypatch.setattr(synthetic_run, name, getattr(synthetic_run, name)[:shorter])
+    run = synthetic_run.write_run(tmp_path / "run", hostile=False, forgets=("edge:A_B",))
+    synthetic_audit.write_audit(run, synthetic_audit.outcome())
+
+    def reported(folder: Path) -> None:
+        contents = read_contents(RunFolder(folder))
+        write_tables(folder / "tables", RunFolder(folder), contents)
+        render(contents)
+
+    survive("run folders", [run], tmp_path, reported)
+
+
+@pytest.mark.slow
+def test_folders_of_holes(tmp_path):
+    path = synthetic_holes.write_probe(tmp_path / "probe", synthetic_holes.candidates())
+    survive("folders of holes", [path], tmp_path, lambda folder: render_holes(read_probe(ProbeFolder(folder))))

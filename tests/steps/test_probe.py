@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from tests.probed import ITEMS, NEAR, Silence, make_probed
+from tests.probed import ITEMS, NEAR, SOURCES, Silence, make_probed
 
 from vestige.artifacts.layout import ProbeFolder
 from vestige.core.errors import InputError
@@ -135,7 +135,8 @@ def test_questions_from_the_graph_bring_their_true_answers_to_the_judge(tmp_path
     splits = NamedSplits(f"edge:{edge}", {"forget": forget, "retain": retain}, {})
     folder = ProbeFolder(tmp_path)
     near = NeighbourSettings(k=1, distances=(1,))
-    make_adjacent(folder, AdjacentRequest(splits, dataset, "graph", AdjacentSettings(), near, 0))
+    sources = replace(SOURCES, corpus=replace(SOURCES.corpus, dataset=dataset), splits=splits)
+    make_adjacent(folder, AdjacentRequest(sources, "graph", AdjacentSettings(), near, 0))
     candidates = candidates_in(folder)
     answers = {i.question: i.answer for i in retain}
     assert candidates

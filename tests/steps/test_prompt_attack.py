@@ -29,11 +29,8 @@ PREFIX = EnhancedSettings(tokens=5, steps=4, candidates=4, topk=16, buffer=4, fo
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory) -> RunFolder:
-    """A target, two models that never knew, one that was tuned away."""
-    run = RunFolder(tmp_path_factory.mktemp("made") / "run")
-    audited.make_models(run)
-    return run
+def made(audit_models, tmp_path_factory) -> RunFolder:
+    return audited.copied(audit_models, tmp_path_factory.mktemp("made") / "run")
 
 
 def who(made: RunFolder, tmp_path, name: str = "ga") -> Subject:

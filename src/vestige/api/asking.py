@@ -3,10 +3,21 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Unpack
 
 import vestige
-from vestige.api.inputs import DataLike, ModelLike, PathLikeStr, Reading, corpus_of, path_of, selector, text_of, verb
+from vestige.api.inputs import (
+    DataLike,
+    HowReadOrAdapted,
+    ModelLike,
+    PathLikeStr,
+    Reading,
+    corpus_of,
+    path_of,
+    selector,
+    text_of,
+    verb,
+)
 from vestige.api.output import refuse_torchrun, say_notes
 from vestige.api.results import Attacked, Results
 from vestige.core.progress import progress_bar, say
@@ -37,12 +48,7 @@ def evaluate(
     summarize: bool = True,
     seed: int = 0,
     verify: bool = False,
-    device: str = "auto",
-    dtype: str | None = None,
-    trust_remote_code: bool = False,
-    chat_template: str = "",
-    base: str = "",
-    tokenizer: str = "",
+    **read: Unpack[HowReadOrAdapted],
 ) -> Results:
     """Evaluate a model on the data set: estimates by split, with intervals and n.
 
@@ -67,12 +73,7 @@ def evaluate(
         summarize: Compute the estimates. Otherwise, `items()` has the scores alone.
         seed: Seed of everything random.
         verify: Check stored answers: read all their models' files and regenerate a sample.
-        device: auto (CUDA if available), cpu, cuda, cuda:1, ...
-        dtype: Number format of the weights: float32, bfloat16 or float16. Models made by Vestige keep their own.
-        trust_remote_code: Run code that comes with the model.
-        chat_template: Chat template: a name of the model's own, `plain`, or a file. By default the model's own.
-        base: Base model of an adapter: folder or hub id. By default the one that the adapter names.
-        tokenizer: Folder or hub id of the tokeniser. By default the model's own.
+        **read: device, dtype, trust_remote_code, chat_template, tokenizer and base, as in `HowReadOrAdapted`.
 
     Returns:
         The estimates in `rows`, and the score of each question by `items()`.
@@ -107,8 +108,8 @@ def evaluate(
     from vestige.steps.evaluate import check_published, requests_of
     from vestige.steps.evaluate import evaluate as collect
 
-    read = Reading(device, dtype, trust_remote_code, chat_template, base, tokenizer)
-    subject = requests.subject(path, read, text_of(output_dir), role=role, name=name, verify=verify)
+    how = Reading(**read)
+    subject = requests.subject(path, how, text_of(output_dir), role=role, name=name, verify=verify)
     _say_not_forgotten(subject, [item.id for item in asked.splits.get("forget", ())], asked.forget)
     # A model that does not show its own published figures is not loaded or asked as it was: all else would mislead.
     if figures is not None:
@@ -167,12 +168,7 @@ def attack(
     name: str = "",
     seed: int = 0,
     verify: bool = False,
-    device: str = "auto",
-    dtype: str | None = None,
-    trust_remote_code: bool = False,
-    chat_template: str = "",
-    base: str = "",
-    tokenizer: str = "",
+    **read: Unpack[HowReadOrAdapted],
 ) -> Attacked:
     """Attack a model in memory. The forget items are scored before and after. `model` is not changed.
 
@@ -194,12 +190,7 @@ def attack(
         name: Name in reports of a model from elsewhere.
         seed: Seed of everything random.
         verify: Check stored answers: read all their models' files and regenerate a sample.
-        device: auto (CUDA if available), cpu, cuda, cuda:1, ...
-        dtype: Number format of the weights: float32, bfloat16 or float16. Models made by Vestige keep their own.
-        trust_remote_code: Run code that comes with the model.
-        chat_template: Chat template: a name of the model's own, `plain`, or a file. By default the model's own.
-        base: Base model of an adapter: folder or hub id. By default the one that the adapter names.
-        tokenizer: Folder or hub id of the tokeniser. By default the model's own.
+        **read: device, dtype, trust_remote_code, chat_template, tokenizer and base, as in `HowReadOrAdapted`.
 
     Returns:
         The estimates. In the column `attack` they are empty before, and have attack and point after.
@@ -219,15 +210,19 @@ def attack(
 
     refuse_torchrun("attack")
     # Before any model is loaded, so that a mistake in the data or the names costs no time.
-    settings = further(attack) if isinstance(attack, str) else attack
+    settings = attack
+    if isinstance(settings, str):
+        settings = further(settings)
     path, evidence = path_of(model), text_of(output_dir)
     asked_by = selection.evaluations(evals, max_new_tokens=max_new_tokens)
     splits = selection.questions(corpus_of(data), selector(forget), selector(retain), models=[path])
     say_notes(splits)
-    read = Reading(device, dtype, trust_remote_code, chat_template, base, tokenizer)
-    guide = None if target is None else partial(requests.guide, path_of(target), read, evidence)
+    how = Reading(**read)
+    guide = None
+    if target is not None:
+        guide = partial(requests.guide, path_of(target), how, evidence)
     request = requests.attack(settings, splits, asked_by, seed=seed, guide=guide)
-    subject = requests.subject(path, read, evidence, role=role, name=name, verify=verify)
+    subject = requests.subject(path, how, evidence, role=role, name=name, verify=verify)
     plan = request.attack.plan
     # Attacked first: what it refuses is refused before anything is asked or written.
     with progress_bar(plan.name) as show:

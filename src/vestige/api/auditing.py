@@ -4,11 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from os import PathLike, fspath
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import vestige
 from vestige.api.inputs import (
     DataLike,
+    HowReadOrAdapted,
     ModelLike,
     PathLikeStr,
     Reading,
@@ -56,12 +57,7 @@ def audit(
     verify: bool = False,
     no_cache: bool = False,
     workers: int | None = None,
-    device: str = "auto",
-    dtype: str | None = None,
-    trust_remote_code: bool = False,
-    chat_template: str = "",
-    base: str = "",
-    tokenizer: str = "",
+    **read: Unpack[HowReadOrAdapted],
 ) -> Audit:
     """Test whether each unlearned model has forgotten, with evidence: six claims, a verdict on each.
 
@@ -95,12 +91,7 @@ def audit(
         no_cache: Ask target and controls again. By default their answers to the same questions are taken from earlier
             audits on this machine (in `VESTIGE_HOME`).
         workers: Processes, with one thread each. By default one for each GPU, few on a CPU.
-        device: auto (CUDA if available), cpu, cuda, cuda:1, ...
-        dtype: Number format of the weights: float32, bfloat16 or float16. Models made by Vestige keep their own.
-        trust_remote_code: Run code that comes with the model.
-        chat_template: Chat template: a name of the model's own, `plain`, or a file. By default the model's own.
-        base: Base model of an adapter: folder or hub id. By default the one that the adapter names.
-        tokenizer: Folder or hub id of the tokeniser. By default the model's own.
+        **read: device, dtype, trust_remote_code, chat_template, tokenizer and base, as in `HowReadOrAdapted`.
 
     Returns:
         The verdicts: `audit["npo"].not_expressed.verdict`, `audit.passed`.
@@ -121,7 +112,9 @@ def audit(
 
     refuse_torchrun("audit")
     # Before the audit, which may write into the same folder.
-    earlier = None if baseline is None else read_baseline(Path(baseline))
+    earlier = None
+    if baseline is not None:
+        earlier = read_baseline(Path(baseline))
     request = audit_request(
         target=target,
         unlearned=unlearned,
@@ -138,7 +131,7 @@ def audit(
         quick=quick,
         seed=seed,
         verify=verify,
-        reading=Reading(device, dtype, trust_remote_code, chat_template, base, tokenizer),
+        reading=Reading(**read),
     )
     request = replace(request, store=not no_cache)
     if earlier is not None:
@@ -155,8 +148,8 @@ def audit(
         say(f"failed: {one_line(name)}: {one_line(why, width=500)}")
     gone = [name for name in before if name not in request.names("unlearned")]
     if gone:
-        names, it = one_line(", ".join(gone), width=200), "it" if len(gone) == 1 else "them"
-        say(f"the verdicts on {names}, of an earlier audit here, are replaced; give {it} again to keep {it}")
+        names = one_line(", ".join(gone), width=200)
+        say(f"the verdicts on {names}, of an earlier audit here, are replaced; give the model again to keep them")
     return Audit(run, (judged.outcome,), failed, request.splits.told, judged.n_tasks, request)
 
 
@@ -192,12 +185,7 @@ def plan(
     quick: bool = False,
     seed: int = 0,
     seal_in: PathLikeStr | None = None,
-    device: str = "auto",
-    dtype: str | None = None,
-    trust_remote_code: bool = False,
-    chat_template: str = "",
-    base: str = "",
-    tokenizer: str = "",
+    **read: Unpack[HowReadOrAdapted],
 ) -> "vestige.AuditPower":
     """Predict the verdicts of an audit of these data before training or scoring.
 
@@ -218,12 +206,7 @@ def plan(
         seed: Seed of everything random.
         seal_in: The folder of the audit: plan and margins are written there with a digest (`sealed.json`), and the
             audit reports every later change.
-        device: As in `audit`.
-        dtype: As in `audit`.
-        trust_remote_code: As in `audit`.
-        chat_template: As in `audit`.
-        base: As in `audit`.
-        tokenizer: As in `audit`.
+        **read: device, dtype, trust_remote_code, chat_template, tokenizer and base, as in `HowReadOrAdapted`.
 
     Returns:
         For each claim, the share of audits of perfect unlearning in which it passes, and the least detectable leak.
@@ -239,7 +222,9 @@ def plan(
     if controls < 1:
         raise InputError(f"controls = {controls}: no forecast is possible without controls. Give at least 1")
     # Names alone: a plan counts its controls and looks for none.
-    named: Any = [f"retrained {number}" for number in range(1, controls + 1)] if retrained is None else retrained
+    named: Any = retrained
+    if named is None:
+        named = [f"retrained {number}" for number in range(1, controls + 1)]
     request = audit_request(
         target=target,
         unlearned=unlearned,
@@ -254,7 +239,7 @@ def plan(
         settings=settings,
         quick=quick,
         seed=seed,
-        reading=Reading(device, dtype, trust_remote_code, chat_template, base, tokenizer),
+        reading=Reading(**read),
     )
     if seal_in is not None:
         seal(Path(seal_in), request)
@@ -294,7 +279,7 @@ def audit_request(
     from vestige.data.loaders import pack_named, published_of
     from vestige.models.address import shown_address
 
-    control = None if suppressed is None else path_of(suppressed)
+    control = path_of(suppressed)
     # Settings first: they are wrong more often than data, and cost nothing to check.
     built, untested = selection.audit_settings(
         settings, margins, attacks=attacks, quick=quick, suppressed=control is not None
@@ -337,8 +322,9 @@ def _with_reasoning(settings: "AuditSettings", models: Sequence[str]) -> "AuditS
     from vestige.artifacts.layout import own_folder
 
     for model in models:
-        own = own_folder(model)
-        folder = Path(model).expanduser() if own is None else own.model
+        folder = Path(model).expanduser()
+        if own := own_folder(model):
+            folder = own.model
         for name in ("chat_template.jinja", "tokenizer_config.json"):
             path = folder / name
             if path.exists() and has_thought(read_text(path)):

@@ -2,13 +2,10 @@
 
 from os import fspath
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import vestige
 from vestige.api.inputs import DataLike, PathLikeStr, corpus_of, selector, verb
-
-if TYPE_CHECKING:
-    pass
 
 
 @verb
@@ -42,7 +39,7 @@ def compile_data(
 
     name = fspath(graph)
     # A file is called by its name; `star:50` becomes a name that any system takes.
-    folder = Path("data") / slug(Path(name).stem) if output_dir is None else Path(output_dir)
+    folder = Path(output_dir or f"data/{slug(Path(name).stem)}")
     manifest = compile_to_folder(name, folder, seed=seed, fresh=fresh)
     return {"folder": str(folder), **manifest}
 

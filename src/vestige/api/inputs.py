@@ -10,8 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import wraps
+from inspect import Parameter
 from os import PathLike, fspath
-from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeAlias, TypeVar, Union, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeAlias, TypedDict, TypeVar, Union, get_args, overload
 
 import vestige
 from vestige.core.errors import InputError
@@ -73,29 +74,63 @@ _OPTION = re.compile(r"(?<![\w-])--([a-z][a-z0-9-]*)")
 class Reading:
     """How the weights of a model are read. `dtype` None means the format that the model has."""
 
+    device: str = "auto"
+    dtype: str | None = None
+    trust_remote_code: bool = False
+    chat_template: str = ""
+    tokenizer: str = ""
+    base: str = ""
+
+
+class HowRead(TypedDict, total=False):
+    """The arguments by which functions read models.
+
+    Args:
+        device: auto (CUDA if available), cpu, cuda, cuda:1, ...
+        dtype: Number format of the weights: float32, bfloat16 or float16. Models made by Vestige keep their own.
+        trust_remote_code: Run code that comes with the model.
+        chat_template: Chat template: a name of the model's own, `plain`, or a file. By default the model's own.
+        tokenizer: Folder or hub id of the tokeniser. By default the model's own.
+    """
+
     device: str
     dtype: str | None
     trust_remote_code: bool
     chat_template: str
-    base: str = ""
-    tokenizer: str = ""
+    tokenizer: str
+
+
+class HowReadOrAdapted(HowRead, total=False):
+    """The same, where the model may be an adapter.
+
+    Args:
+        base: Base model of an adapter: folder or hub id. By default the one that the adapter names.
+    """
+
+    base: str
 
 
 def reading(arguments: Mapping[str, Any]) -> Reading:
     """How models are read, from the arguments of a call."""
-    return Reading(
-        device=arguments["device"],
-        dtype=arguments.get("dtype"),
-        trust_remote_code=arguments["trust_remote_code"],
-        chat_template=arguments.get("chat_template") or "",
-        base=arguments.get("base") or "",
-        tokenizer=arguments.get("tokenizer") or "",
-    )
+    return Reading(**{name: arguments[name] for name in vars(Reading()) if arguments.get(name) is not None})
 
 
 def verb(function: Callable[P, R]) -> Callable[P, R]:
-    """A public function: arguments that it does not have are refused with a hint, and errors name arguments."""
+    """A public function: arguments that it does not have are refused with a hint, and errors name arguments.
+
+    Its signature and docstring have each argument of `**read`.
+    """
     signature = inspect.signature(function)
+    *named, last = signature.parameters.values()
+    text = function.__doc__ or ""
+    if last.kind is Parameter.VAR_KEYWORD:
+        (options,) = get_args(last.annotation)
+        for name, kind in options.__annotations__.items():
+            named.append(Parameter(name, Parameter.KEYWORD_ONLY, default=getattr(Reading, name), annotation=kind))
+        signature = signature.replace(parameters=named)
+        kinds = (HowRead, options) if options is not HowRead else (HowRead,)
+        lines = "".join((kind.__doc__ or "").partition("Args:\n")[2].rstrip(" ") for kind in kinds)
+        text = re.sub(r" *\*\*read: .*\n", lambda _: lines, text)
 
     @wraps(function)
     def called(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -111,6 +146,8 @@ def verb(function: Callable[P, R]) -> Callable[P, R]:
                 error.args = tuple(words)
             raise
 
+    called.__doc__ = text
+    called.__dict__["__signature__"] = signature
     return called
 
 
@@ -119,10 +156,14 @@ def in_python(text: str) -> str:
     return _OPTION.sub(lambda option: option[1].replace("-", "_"), text)
 
 
-def path_of(model: ModelLike) -> str:
+@overload
+def path_of(model: None) -> None: ...
+@overload
+def path_of(model: ModelLike) -> str: ...
+def path_of(model: ModelLike | None) -> str | None:
     """The name of a model. One in memory is written to the cache once, under its digest."""
-    if isinstance(model, str | PathLike):
-        return fspath(model)
+    if model is None or isinstance(model, str | PathLike):
+        return text_of(model)
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
     from vestige.core.files import new_folder
@@ -130,10 +171,12 @@ def path_of(model: ModelLike) -> str:
     from vestige.models.folders import quietly
     from vestige.models.load import LoadedModel
 
-    # A pipeline and a loaded model hold both; a bare model does not say how text becomes tokens.
-    pair = model if isinstance(model, tuple) else (getattr(model, "model", None), getattr(model, "tokenizer", None))
-    network, tokenizer = pair if len(pair) == 2 else (None, None)
-    if not isinstance(network, PreTrainedModel) or not isinstance(tokenizer, PreTrainedTokenizerBase):
+    pair: Any = model
+    if not isinstance(model, tuple):
+        # A pipeline and a loaded model hold both; a bare model does not say how text becomes tokens.
+        pair = getattr(model, "model", None), getattr(model, "tokenizer", None)
+    network, tokenizer = (*pair, None, None)[:2]
+    if len(pair) != 2 or not isinstance(network, PreTrainedModel) or not isinstance(tokenizer, PreTrainedTokenizerBase):
         raise InputError(
             f"a model is {type(model).__name__}. Give its folder, its id on the hub, or a transformers model in memory "
             "with its tokenizer: (model, tokenizer). Of a PEFT model give merge_and_unload()"
@@ -225,9 +268,12 @@ def _row_line(row: Mapping[Any, Any], number: int) -> str:
     cells = {}
     for name, value in row.items():
         # NumPy's scalars print as numbers and are none to JSON.
-        plain = value.item() if hasattr(value, "dtype") and getattr(value, "ndim", 0) == 0 else value
-        missing = type(plain).__name__ in ("NAType", "NaTType") or (isinstance(plain, float) and math.isnan(plain))
-        cells[str(name)] = None if missing else plain
+        plain = value
+        if hasattr(value, "dtype") and getattr(value, "ndim", 0) == 0:
+            plain = value.item()
+        if type(plain).__name__ in ("NAType", "NaTType") or (isinstance(plain, float) and math.isnan(plain)):
+            plain = None
+        cells[str(name)] = plain
         try:
             # Each by itself, so that the one that is none is named; encoded, since half a surrogate has no bytes.
             json_line(cells[str(name)]).encode()

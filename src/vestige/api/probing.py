@@ -1,13 +1,15 @@
 """`probe`: the search for knowledge holes."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 import vestige
 from vestige.api.inputs import (
     DataLike,
+    HowReadOrAdapted,
     ModelLike,
     PathLikeStr,
     Reading,
@@ -24,8 +26,10 @@ from vestige.core.text import closest, one_line
 
 if TYPE_CHECKING:
     from vestige.artifacts.layout import ProbeFolder
+    from vestige.judges.base import Grader
     from vestige.probes.adjacent import By
-    from vestige.probes.latent import Iteration
+    from vestige.probes.answering import Participants
+    from vestige.probes.latent import Iteration, Searching
     from vestige.steps.subjects import Asked
 
 
@@ -55,12 +59,7 @@ def probe(
     answers: "vestige.Answers | None" = None,
     filter: "vestige.Filter | None" = None,
     seed: int = 0,
-    device: str = "auto",
-    dtype: str | None = None,
-    trust_remote_code: bool = False,
-    chat_template: str = "",
-    base: str = "",
-    tokenizer: str = "",
+    **read: Unpack[HowReadOrAdapted],
 ) -> Holes:
     """Look for knowledge holes: harmless questions that the target answers well and the unlearned model badly.
 
@@ -96,12 +95,7 @@ def probe(
         answers: How the models answer.
         filter: What counts as a hole.
         seed: Seed of everything random.
-        device: auto (CUDA if available), cpu, cuda, cuda:1, ...
-        dtype: Number format of the weights: float32, bfloat16 or float16. Models made by Vestige keep their own.
-        trust_remote_code: Run code that comes with the model.
-        chat_template: Chat template: a name of the model's own, `plain`, or a file. By default the model's own.
-        base: Base model of an adapter: folder or hub id. By default the one that the adapter names.
-        tokenizer: Folder or hub id of the tokeniser. By default the model's own.
+        **read: device, dtype, trust_remote_code, chat_template, tokenizer and base, as in `HowReadOrAdapted`.
 
     Returns:
         The table by source in `rows`, and the confirmed holes in `holes`.
@@ -118,39 +112,25 @@ def probe(
     from vestige.artifacts.layout import ProbeFolder, SubjectFolder
     from vestige.artifacts.records import forgotten_by
     from vestige.data.corpus import probe_sources
-    from vestige.metrics.answers import normalised
+    from vestige.judges.spec import judge_spec
     from vestige.models.address import is_address
-    from vestige.models.load import look_for
+    from vestige.models.embedder import HUB_ID, load_embedder
+    from vestige.models.load import ModelSettings, look_for
     from vestige.probes.adjacent import AdjacentRequest, NeighbourSettings, make_adjacent
-    from vestige.probes.answering import AnswerSettings
+    from vestige.probes.answering import AnswerSettings, Participants, told
     from vestige.probes.filters import FilterSettings
-    from vestige.probes.holes import FilterRequest, ProbeSettings, filter_holes
-    from vestige.probes.latent import SEARCHES, LatentSettings, called_invalid, d_rl, search
+    from vestige.probes.holes import FilterRequest, filter_holes
+    from vestige.probes.latent import LatentSettings, Searching
     from vestige.probes.questions import AdjacentSettings
     from vestige.steps.subjects import asked_model
     from vestige.training.policy.settings import PolicySettings
 
-    names = tuple(dict.fromkeys(searches))
-    for name in names:
-        if name not in SEARCHES and names != ("none",):
-            raise InputError(f"no search {one_line(str(name))!r}. {closest(str(name), [*SEARCHES, 'none'])}")
-    if names == ("none",):
-        names = ()
+    names = _named_searches(searches)
     if SubjectFolder(Path(output_dir)).spec.exists():
         raise InputError(f"{output_dir} is the folder of a model. Give the probe another folder")
-    probing = ProbeSettings(
-        asks=asks,
-        asks_dtype=asks_dtype,
-        judge=judge,
-        truth=truth,
-        embedder=embedder,
-        answers=answers or AnswerSettings(),
-        latent=latent or LatentSettings(),
-        policy=policy or PolicySettings(),
-        filter=filter or FilterSettings(),
-    )
-    probing.check()
-    read = Reading(device, dtype, trust_remote_code, chat_template, base, tokenizer)
+    spec, limits = judge_spec(judge), filter or FilterSettings()
+    limits.check()
+    how = Reading(**read)
     pair = path_of(target), path_of(unlearned)
     others = _placebos(placebos)
     # What either forgot before is no hole: it was to go, and both may be bad at it.
@@ -159,52 +139,77 @@ def probe(
         source_of(data), selector(forget), retain=selector(retain), n_forget=forget_n, before=before
     )
     say_notes(sources.splits)
-    folder = ProbeFolder(Path(output_dir))
+    corpus, folder = sources.corpus, ProbeFolder(Path(output_dir))
     nearby = AdjacentRequest(
-        sources.splits,
-        sources.corpus.dataset,
-        _writer(by, graph=sources.corpus.dataset is not None, folder=folder, device=device),
-        (adjacent or AdjacentSettings()).over(AdjacentSettings(k=k)),
-        (neighbours or NeighbourSettings()).over(NeighbourSettings(k=k)),
-        seed,
-        sources.forget_texts,
-        sources.retain_texts,
+        sources=sources,
+        by=_writer(by, graph=corpus.dataset is not None, folder=folder, device=how.device),
+        settings=(adjacent or AdjacentSettings()).over(AdjacentSettings(k=k)),
+        neighbours=(neighbours or NeighbourSettings()).over(NeighbourSettings(k=k)),
+        seed=seed,
     )
     # A model that cannot be loaded is refused before anybody is asked or paid; an address is not looked for.
     for model in (*pair, *others.values()):
         if not is_address(model):
-            look_for(requests.model_settings(model, read))
+            look_for(requests.model_settings(model, how))
 
     def loaded(model: str) -> "Asked":
-        return asked_model(requests.model_settings(model, read), dtype=read.dtype)
+        return asked_model(requests.model_settings(model, how), dtype=how.dtype)
 
-    plan = probing.searching(device)
-    models = probing.participants(
-        folder,
-        target=lambda: loaded(pair[0]),
-        unlearned=lambda: loaded(pair[1]),
-        corpus=sources.corpus,
+    def grader(who: Participants) -> "Grader":
+        graded = who.graded_by(spec, folder.judge, how.device)
+        if truth:
+            return told(graded, (*corpus.items, *corpus.factual))
+        return graded
+
+    models = Participants(
+        take_target=partial(loaded, pair[0]),
+        take_unlearned=partial(loaded, pair[1]),
+        take_grader=grader,
+        take_embedder=partial(load_embedder, embedder or HUB_ID, device=how.device),
+        answers=answers or AnswerSettings(),
         seed=seed,
-        device=device,
     )
     questions = make_adjacent(folder, nearby)
     near = sum(question.of == "forget" for question in questions)
     say(f"{near} questions near the forget set and {len(questions) - near} of the retain set in {folder.adjacent}")
+    asking = ModelSettings(model=asks, dtype=asks_dtype, device=how.device)
+    plan = Searching(asking, policy or PolicySettings(), latent or LatentSettings())
     for name in names:
-        with progress_bar(name) as show:
-
-            def look(iteration: "Iteration") -> None:
-                note = iteration.collapsed or f"{iteration.n_latent} with J = 10"
-                show(iteration.number / plan.settings.n_iterations, note)
-
-            attempts = search(folder, models, name, plan, on_iteration=look)
-        wordings = [normalised(attempt.prompt) for attempt in d_rl(attempts)]
-        say(f"{name}: {len(wordings)} of {len(attempts)} prompts got J = 10, {len(set(wordings))} of them different")
-        if invalid := called_invalid(attempts):
-            say(f"The judge calls all {invalid} badly answered questions invalid and rewards none. Use another judge.")
+        _search(folder, models, name, plan)
     controls = {name: loaded(model) for name, model in others.items()}
-    request = FilterRequest(models, sources.forget, probing.filter, sources.retain, controls, say)
+    request = FilterRequest(models, sources.forget, limits, sources.retain, controls, say)
     return Holes(folder.path, filter_holes(folder, request), sources.splits.told)
+
+
+def _named_searches(searches: Sequence[str]) -> tuple[str, ...]:
+    """The searches, each once. `none` alone is none."""
+    from vestige.probes.latent import SEARCHES
+
+    names = tuple(dict.fromkeys(searches))
+    if names == ("none",):
+        return ()
+    for name in names:
+        if name not in SEARCHES:
+            raise InputError(f"no search {one_line(str(name))!r}. {closest(str(name), [*SEARCHES, 'none'])}")
+    return names
+
+
+def _search(folder: "ProbeFolder", models: "Participants", name: str, plan: "Searching") -> None:
+    """Make one search and say what it found."""
+    from vestige.metrics.answers import normalised
+    from vestige.probes.latent import called_invalid, d_rl, search
+
+    with progress_bar(name) as show:
+
+        def look(iteration: "Iteration") -> None:
+            note = iteration.collapsed or f"{iteration.n_latent} with J = 10"
+            show(iteration.number / plan.settings.n_iterations, note)
+
+        attempts = search(folder, models, name, plan, on_iteration=look)
+    wordings = [normalised(attempt.prompt) for attempt in d_rl(attempts)]
+    say(f"{name}: {len(wordings)} of {len(attempts)} prompts got J = 10, {len(set(wordings))} of them different")
+    if invalid := called_invalid(attempts):
+        say(f"The judge calls all {invalid} badly answered questions invalid and rewards none. Use another judge.")
 
 
 def _placebos(placebos: Mapping[str, ModelLike] | Sequence[str] | None) -> dict[str, str]:

@@ -4,6 +4,7 @@ Nothing is trained or asked here. Weights are read only where a digest needs the
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -79,8 +80,12 @@ def finetuning(
         other = model.model_copy(update={"model": imitate})
         digest = origin_of(other).digest
         imitated = partial(load_checked, other, digest, "the model to imitate")
-    items = (*(left_out(corpus, splits) if splits else corpus.items), *(corpus.factual if factual else ()))
-    sets = (*forgotten_by(model.model), *([splits.resolved] if splits else []))
+    items, sets, role, forget = corpus.items, [*forgotten_by(model.model)], "target", ""
+    if splits is not None:
+        items, role, forget = left_out(corpus, splits), "retrained", splits.forget
+        sets.append(splits.resolved)
+    if factual:
+        items += corpus.factual
     return FinetuneRequest(
         model=model,
         items=items,
@@ -88,9 +93,9 @@ def finetuning(
         vocabulary=(*corpus.items, *corpus.factual),
         training=training_settings(model.model, training),
         seed=seed,
-        role="retrained" if splits else "target",
-        name=name or (f"retrained {splits.forget}" if splits else "target"),
-        forget=splits.forget if splits else "",
+        role=role,
+        name=name or f"{role} {forget}".rstrip(),
+        forget=forget,
         save=pick_form(save),
         imitated=imitated,
         imitated_digest=digest,
@@ -111,7 +116,7 @@ def unlearning(
     method_settings: Mapping[str, Any] | None = None,
     seed: int = 0,
     reference: str | None = None,
-    idk: Path | None = None,
+    idk: str | None = None,
     save: str = "merged",
 ) -> UnlearnRequest:
     """An unlearning of the forget set of `splits` by one method.
@@ -122,9 +127,14 @@ def unlearning(
     """
     recipe = _recipe(target, corpus, splits, method, chosen, base, seed)
     refuse_not_found(corpus, splits, retain)
+    answers = None
+    if idk is not None:
+        answers = read_idk(Path(idk))
 
     def training(start: str) -> UnlearningSettings:
-        defaults = tiny_unlearning(method) if start.startswith(TINY) else UnlearningSettings()
+        defaults = UnlearningSettings()
+        if start.startswith(TINY):
+            defaults = tiny_unlearning(method)
         return (chosen or UnlearningSettings()).over(defaults)
 
     return unlearn_request(
@@ -135,7 +145,7 @@ def unlearning(
         method_settings=method_settings,
         seed=seed,
         reference=reference,
-        idk=None if idk is None else read_idk(idk),
+        idk=answers,
         recipe=recipe,
         save=save,
     )
@@ -195,7 +205,9 @@ def trajectory(
     if retrained is not None:
         model = target.model_copy(update={"model": retrained})
         control = (model, origin_of(model).digest)
-    judge = None if harm is None else (harm.judge, harm.identity)
+    judge = None
+    if harm is not None:
+        judge = (harm.judge, harm.identity)
     checked = validation or ValidationSettings()
     return answered_trajectory(watch, checked, splits, seed=seed, retrained=control, harm=judge)
 
@@ -220,8 +232,10 @@ def subject(
 
 def guide(model: str, read: Reading, output_dir: str | None) -> Subject:
     """The target that leads a search for a prefix. Its record is kept next to the evidence, if it is from elsewhere."""
-    elsewhere = output_dir is not None and own_folder(model) is None
-    return subject(model, read, f"{output_dir}/target" if elsewhere else None, role="target")
+    folder = None
+    if output_dir is not None and own_folder(model) is None:
+        folder = f"{output_dir}/target"
+    return subject(model, read, folder, role="target")
 
 
 def attack(
@@ -242,6 +256,8 @@ def attack(
         )
     planned = settings.plan(splits.splits, seed=seed)
     check_kind(settings, planned.plan)
+    request = AttackRequest(planned, evals, splits.forget, seed)
+    if guide is None:
+        return request
     # Only now, since the target is loaded.
-    leader = None if guide is None else guide()
-    return AttackRequest(planned, evals, splits.forget, seed, guide=leader)
+    return replace(request, guide=guide())

@@ -63,7 +63,9 @@ def tiny_unlearning(method: str) -> UnlearningSettings:
 
 def training_settings(model: str, training: TrainingSettings | None) -> TrainingSettings:
     """How answers are taught to a model that begins as `model`."""
-    defaults = TINY_FINETUNE if model.startswith(TINY) else TrainingSettings()
+    defaults = TrainingSettings()
+    if model.startswith(TINY):
+        defaults = TINY_FINETUNE
     return (training or TrainingSettings()).over(defaults)
 
 
@@ -165,7 +167,9 @@ def _only(built: AuditSettings, chosen: Collection[str], attacks: "Sequence[Atta
     names: list[str] = []
     lines: list[str] = []
     for attack in attacks:
-        line = attack if isinstance(attack, str) else attack_line(attack)
+        line = attack
+        if not isinstance(line, str):
+            line = attack_line(line)
         name, _, words = line.strip().partition(" ")
         name = name.replace("-", "_")
         if name not in known_attacks():
@@ -182,7 +186,10 @@ def _only(built: AuditSettings, chosen: Collection[str], attacks: "Sequence[Atta
         raise InputError(f"{unused[0]} is of an attack that --attacks leaves out. Add it there")
     values, defaults = dict(built), dict(type(built)())
     for name in counted:
-        values[name] = (values[name] or defaults[name] or (SAMPLES,)) if name in names else ()
+        size = values[name] or defaults[name] or (SAMPLES,)
+        values[name] = ()
+        if name in names:
+            values[name] = size
     started = [line.split()[0] for line in built.further]
     named = [name for name in names if name not in (*counted, *started)]
     return built.build({**values, "further": (*built.further, *named, *lines)}, where="settings of the audit")

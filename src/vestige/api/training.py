@@ -5,10 +5,22 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from os import fspath
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Unpack
 
 import vestige
-from vestige.api.inputs import DataLike, ModelLike, PathLikeStr, Reading, corpus_of, path_of, selector, text_of, verb
+from vestige.api.inputs import (
+    DataLike,
+    HowRead,
+    HowReadOrAdapted,
+    ModelLike,
+    PathLikeStr,
+    Reading,
+    corpus_of,
+    path_of,
+    selector,
+    text_of,
+    verb,
+)
 from vestige.api.output import output_in, refuse_torchrun, say_notes
 from vestige.api.results import Model
 from vestige.core.errors import InputError
@@ -40,12 +52,7 @@ def finetune(
     training: "vestige.Training | None" = None,
     save: Save = "merged",
     fresh: bool = False,
-    device: str = "auto",
-    dtype: str | None = None,
-    trust_remote_code: bool = False,
-    chat_template: str = "",
-    base: str = "",
-    tokenizer: str = "",
+    **read: Unpack[HowReadOrAdapted],
 ) -> Model:
     """Train a model on the answers of a data set. With `forget`, on all items but those.
 
@@ -64,12 +71,7 @@ def finetune(
         training: The settings of the training. Others have the defaults of `builtin:tiny` or PISTOL.
         save: merged: a whole model; adapter: the LoRA adapter alone, for peft.
         fresh: Start over. Files of Vestige are deleted once the new ones are complete; others stay.
-        device: auto (CUDA if available), cpu, cuda, cuda:1, ...
-        dtype: Number format of the weights: float32, bfloat16 or float16. Models made by Vestige keep their own.
-        trust_remote_code: Run code that comes with the model.
-        chat_template: Chat template: a name of the model's own, `plain`, or a file. By default the model's own.
-        base: Base model of an adapter: folder or hub id. By default the one that the adapter names.
-        tokenizer: Folder or hub id of the tokeniser. By default the model's own.
+        **read: device, dtype, trust_remote_code, chat_template, tokenizer and base, as in `HowReadOrAdapted`.
 
     Returns:
         The model, which every other function takes.
@@ -94,13 +96,15 @@ def finetune(
         notes = splits.told
         say_notes(splits)
     if corpus.factual:
-        taught = "taught too" if train_factual else "not taught (--train-factual teaches them)"
+        taught = "not taught (--train-factual teaches them)"
+        if train_factual:
+            taught = "taught too"
         say(f"factual: {len(corpus.factual)} questions, {taught}")
     # Torch is loaded only now, so that mistakes in data and settings are named at once.
     from vestige.api import requests
     from vestige.steps.finetune import finetune as train
 
-    start = requests.model_settings(path, Reading(device, dtype, trust_remote_code, chat_template, base, tokenizer))
+    start = requests.model_settings(path, Reading(**read))
     request = requests.finetuning(
         start,
         corpus,
@@ -110,7 +114,7 @@ def finetune(
         seed=seed,
         factual=train_factual,
         save=save,
-        imitate=None if imitate is None else path_of(imitate),
+        imitate=path_of(imitate),
     )
     return _trained(
         f"fine-tuning: learning rate {request.training.learning_rate:g}",
@@ -143,11 +147,7 @@ def unlearn(
     validation: "vestige.Validation | None" = None,
     save: Save = "merged",
     fresh: bool = False,
-    device: str = "auto",
-    dtype: str | None = None,
-    trust_remote_code: bool = False,
-    chat_template: str = "",
-    tokenizer: str = "",
+    **read: Unpack[HowRead],
 ) -> Model:
     """Unlearn part of the data from a model by one method.
 
@@ -180,11 +180,7 @@ def unlearn(
         validation: The questions of these scores.
         save: merged: a whole model; adapter: the LoRA adapter alone, for peft.
         fresh: Start over. Files of Vestige are deleted once the new ones are complete; others stay.
-        device: auto (CUDA if available), cpu, cuda, cuda:1, ...
-        dtype: Number format of the weights: float32, bfloat16 or float16. Models made by Vestige keep their own.
-        trust_remote_code: Run code that comes with the model.
-        chat_template: Chat template: a name of the model's own, `plain`, or a file. By default the model's own.
-        tokenizer: Folder or hub id of the tokeniser. By default the model's own.
+        **read: device, dtype, trust_remote_code, chat_template and tokenizer, as in `HowRead`.
 
     Returns:
         The unlearned model. If a rule chose the checkpoint, `chosen["met"]` is true if one met it.
@@ -204,11 +200,9 @@ def unlearn(
     # First: of a mistyped method every setting would be called an unknown key.
     find_method(method)
     path, forgotten, kept_back = path_of(model), selector(forget), selector(retain)
-    frozen = None if reference is None else path_of(reference)
-    control = None if retrained is None else path_of(retrained)
-    target = requests.model_settings(
-        path, Reading(device, dtype, trust_remote_code, chat_template, tokenizer=tokenizer), as_made=True
-    )
+    frozen, control = path_of(reference), path_of(retrained)
+    how = Reading(**read)
+    target = requests.model_settings(path, how, as_made=True)
     corpus = corpus_of(data)
     splits = selection.questions(corpus, forgotten, kept_back, models=[path])
     say_notes(splits)
@@ -223,13 +217,13 @@ def unlearn(
         method_settings=method_settings,
         seed=seed,
         reference=frozen,
-        idk=None if idk is None else Path(idk),
+        idk=text_of(idk),
         save=save,
     )
     if harm_judge:
         # Each process would ask, and pay, the judge for the same replies.
         refuse_torchrun("unlearn --harm-judge")
-    harm = requests.harm_grader(harm_judge, Path(output_dir) / "train" / "judge", device)
+    harm = requests.harm_grader(harm_judge, Path(output_dir) / "train" / "judge", how.device)
     watch = requests.trajectory(target, splits, trajectory, validation, retrained=control, seed=seed, harm=harm)
     request = replace(request, trajectory=watch)
     return _trained(
@@ -250,8 +244,9 @@ def _rate_in_words(request: "UnlearnRequest") -> str:
     title = f"unlearning by {request.method}"
     if not find_method(request.method).needs.splits:
         return f"{title}: nothing is trained"
-    training = request.recipe.request.training if request.recipe else request.training
-    rate = training.learning_rate
+    rate = request.training.learning_rate
+    if request.recipe:
+        rate = request.recipe.request.training.learning_rate
     if request.recipe or rate != UnlearningSettings().learning_rate:
         return f"{title}: learning rate {rate:g}"
     return (

@@ -47,7 +47,7 @@ def attack_commands() -> dict[str, str]:
     """The commands of `vestige attack`. Other packages' attacks have one too."""
     from vestige.attacks import known_attacks
 
-    return {name.replace("_", "-"): f"attack:attack_command/{name}" for name in known_attacks()}
+    return {name.replace("_", "-"): f"asking:attack_command/{name}" for name in known_attacks()}
 
 
 attack_app = group(
@@ -58,7 +58,7 @@ probe_app = group(
     "Find knowledge holes: what an unlearned model no longer answers, though it should have kept it. Without a "
     "command: `vestige probe TARGET UNLEARNED`, all parts one after the other.",
     {
-        "all": "probe:all_command",
+        "all": "asking:probe_command",
     },
     default="all",
 )
@@ -71,8 +71,8 @@ app = group(
         "check-data": "data:check_data_command",
         "finetune": "training:finetune_command",
         "unlearn": "training:unlearn_command",
-        "find-rate": "rate:find_rate_command",
-        "evaluate": "evaluate:evaluate_command",
+        "find-rate": "training:find_rate_command",
+        "evaluate": "asking:evaluate_command",
         "audit": "audit:audit_command",
         "compare": "compare:compare_command",
         "report": "app:report_command",
@@ -82,7 +82,7 @@ app = group(
         "probe": probe_app,
         "experiment": "experiment:experiment_command",
         "list": "setup:list_command",
-        "models": group("Fetch the built-in models and the sentence embedder.", {"get": "models:get_command"}),
+        "models": group("Fetch the built-in models and the sentence embedder.", {"get": "doctor:get_command"}),
         "doctor": "doctor:doctor_command",
         "evidence": "export:evidence_command",
     },

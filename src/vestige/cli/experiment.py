@@ -1,15 +1,16 @@
 """`vestige experiment`: the experiments of the papers, from one command to their tables."""
 
-import contextlib
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import typer
 
 from vestige.api.output import refuse_torchrun
-from vestige.cli.command import itself
+from vestige.cli.command import assigned, itself, numbers
 from vestige.core.errors import InputError
 from vestige.core.progress import progress_bar, say
+from vestige.core.text import value_in
 
 
 @itself(
@@ -84,23 +85,23 @@ def experiment_command(
     from vestige.steps.runner import Executor, run_tasks, workers_for
 
     folder = Path(output_dir)
-    where = Executor(executor, _options(option))
+    where = Executor(executor, _values(option, "--option"))
     lab = Lab(
         folder=folder.resolve(),
         models=models,
-        seeds=[int(_number(text, int)) for text in seeds],
+        seeds=numbers(seeds, "--seeds", int),
         methods=methods,
-        rates=[_number(text, float) for text in rates],
+        rates=numbers(rates, "--rates"),
         cpu=cpu,
         controls=controls,
         goal=goal,
         most_items=most_items,
         data_file=data,
         forget=forget,
-        benchmarks={key: str(value) for key, value in _options(benchmark).items()},
+        benchmarks=assigned(benchmark, "--benchmark"),
         searches=[name for name in searches if name != "none"],
-        probing=_options(probing),
-        training=_options(training),
+        probing=_values(probing, "--probe"),
+        training=_values(training, "--training"),
         sets=sets,
     )
     report = find_experiment(name)(lab)
@@ -137,23 +138,6 @@ def experiment_command(
     typer.echo(f"\ntables: {folder / 'tables' / name}")
 
 
-def _options(pairs: Sequence[str]) -> dict[str, str | float]:
-    """The executor's options: numbers as numbers, since Ray and submitit read no text for them."""
-    options: dict[str, str | float] = {}
-    for pair in pairs:
-        key, equals, value = pair.partition("=")
-        if not equals:
-            raise InputError(f"{pair!r} has no value. Write KEY=VALUE.")
-        options[key] = value
-        with contextlib.suppress(ValueError):
-            options[key] = float(value)
-            options[key] = int(value)
-    return options
-
-
-def _number(text: str, kind: type) -> float:
-    try:
-        value: float = kind(text)
-    except ValueError as error:
-        raise InputError(f"{text!r} is no number. Give numbers separated by commas.") from error
-    return value
+def _values(words: Sequence[str], option: str) -> dict[str, Any]:
+    """The values of KEY=VALUE words. Numbers are numbers, since Ray and submitit read no text for them."""
+    return {key: value_in(text) for key, text in assigned(words, option).items()}

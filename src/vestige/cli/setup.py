@@ -109,8 +109,9 @@ def init_command(
     typer.echo("\n".join(lines))
     if any(RATE in line for line in lines):
         say(f"{RATE} is the learning rate that find-rate prints as chosen")
-    also = "; train one first, and the others when it does (--learning-rate, --lora-rank 0)" if target else ""
-    say(f"a control must answer the retained questions as the target does; compare exact_match{also}")
+    say("a control must answer the retained questions as the target does; compare exact_match")
+    if target:
+        say("train one control first, and the others when it does (--learning-rate, --lora-rank 0)")
 
 
 class _Models(NamedTuple):
@@ -137,8 +138,12 @@ def _columns(splits: "NamedSplits") -> list[str]:
     counts += [(use, column, sum(map(has, items))) for use, column, has in _FORMS]
     lines = []
     for use, column, n in counts:
-        also = ", or one that --edge-key names" if column.startswith("edge") else ""
-        lines.append(f"{use}: {f'{n} of {len(items)} items' if n else f'not without a column {column}{also}'}")
+        line = f"{use}: not without a column {column}"
+        if n:
+            line = f"{use}: {n} of {len(items)} items"
+        elif column.startswith("edge"):
+            line += ", or one that --edge-key names"
+        lines.append(line)
     return lines
 
 
@@ -191,10 +196,16 @@ def _commands(model: str, options: Mapping[str, str | None], audited: _Models, s
     from vestige.api.selection import TINY, TINY_RATES
     from vestige.methods import find_method
 
-    columns = [] if options["edge_key"] is None else ["--edge-key", options["edge_key"]]
-    data = ["--data", str(options["data"]), *columns]
+    data = ["--data", str(options["data"])]
+    if options["edge_key"] is not None:
+        data += ["--edge-key", options["edge_key"]]
     split = [*data, "--forget", str(options["forget"])]
-    lines = [["finetune", model, *data, "--output-dir", audited.target]] if audited.start else []
+    lines = []
+    # A target that was not made here has no folder of its own for its answers.
+    evaluation = ["evaluate", audited.target, *split, "--role", "target", "--output-dir", f"{settings.parent}/target"]
+    if audited.start:
+        lines.append(["finetune", model, *data, "--output-dir", audited.target])
+        evaluation = evaluation[: 2 + len(split)]
     for seed, folder in enumerate(audited.retrained, 1):
         lines.append(["finetune", model, *split, "--seed", str(seed), "--output-dir", folder])
     if method := audited.method:
@@ -206,9 +217,7 @@ def _commands(model: str, options: Mapping[str, str | None], audited: _Models, s
             lines.append(["find-rate", audited.target, *by, *goal])
             rate = ["--learning-rate", RATE]
         lines.append(["unlearn", audited.target, *by, *rate, "--output-dir", audited.unlearned[0]])
-    # A model that was not made here has no folder of its own for its answers.
-    elsewhere = ["--role", "target", "--output-dir", f"{settings.parent}/target"]
-    lines.append(["evaluate", audited.target, *split, *([] if audited.start else elsewhere)])
+    lines.append(evaluation)
     # One control stands for all, since they are trained alike: it has to answer what is kept as the target does.
     lines.append(["evaluate", audited.retrained[0], *split])
     audit = ["audit", "--config", str(settings), "--output-dir", str(settings.parent)]

@@ -1,23 +1,32 @@
-"""`vestige finetune` and `vestige unlearn`."""
+"""`vestige finetune`, `vestige unlearn` and `vestige find-rate`: the learning rate at which a method reaches a goal."""
 
 import os
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from vestige import api
-from vestige.cli.command import Call, Given, Part, command
-from vestige.cli.options import SOURCE, TRAINING, UNLEARNING
+from vestige.cli.command import Call, Given, Part, command, numbers
+from vestige.cli.data import SOURCE
 from vestige.core.errors import GoalNotReached, InputError, NotLearned
 from vestige.core.progress import say
 from vestige.core.text import one_line
-from vestige.report.text import print_json
+from vestige.experiments.rates import find_rate
+from vestige.report.text import print_json, print_table
 
 if TYPE_CHECKING:
     from vestige.api import Model
 
+TRAINING = Part(
+    "vestige.training.settings:TrainingSettings",
+    "Training",
+    first=("learning_rate", "epochs", "batch_size", "max_steps", "schedule", "lora_rank"),
+    panels={"lora_": "LoRA"},
+)
+UNLEARNING = TRAINING._replace(home="vestige.training.settings:UnlearningSettings")
 WATCH = Part("vestige.training.trajectory:TrajectorySettings", "Trajectory", first=("every", "stop_when", "choose"))
 CHECKED = Part("vestige.steps.trajectory:ValidationSettings", "Trajectory", "trajectory")
 
@@ -107,11 +116,14 @@ def _printed(model: "Model", *, as_json: bool) -> bool:
         return False
     if as_json:
         row = {"output_dir": str(model.path), "digest": model.digest, "steps": model.steps, "stopped": model.stopped}
-        print_json({**row, "chosen": model.chosen} if model.chosen else row)
+        if model.chosen:
+            row["chosen"] = model.chosen
+        print_json(row)
         return False
-    checkpoint = f"; kept step {model.chosen['step']}, {model.chosen['why']}" if model.chosen else ""
-    steps = f"{model.steps} step{'s' * (model.steps != 1)}"
-    typer.echo(f"{model.path}: {steps}, {model.stopped}{checkpoint}; model {model.digest[:12]}")
+    steps = f"{model.steps} step{'s' * (model.steps != 1)}, {model.stopped}"
+    if model.chosen:
+        steps += f"; kept step {model.chosen['step']}, {model.chosen['why']}"
+    typer.echo(f"{model.path}: {steps}; model {model.digest[:12]}")
     return True
 
 
@@ -150,7 +162,7 @@ def _say_state(model: "Model") -> None:
     from vestige.artifacts.records import read_trajectory
 
     # Where a checkpoint was chosen, its scores and not the last ones are the model's.
-    step = model.chosen["step"] if model.chosen else model.steps
+    step = (model.chosen or {"step": model.steps})["step"]
     scores = {}
     for point in read_trajectory(SubjectFolder(model.path).trajectory):
         if point.model != "policy" or point.step == step:
@@ -164,3 +176,49 @@ def _say_state(model: "Model") -> None:
     if retain < RUINED * of:
         state = "ruined: it lost what it was to keep; take a lower --learning-rate"
     say(f"retain score {retain:.3f}, the target's {of:.3f}: {state}")
+
+
+# The rates that are tried replace the one of the training.
+TRAINED = UNLEARNING._replace(renamed={"learning_rate": ""})
+
+
+@command(
+    find_rate,
+    parts={"training": TRAINED, "data": SOURCE},
+    repeated=("rates",),
+    without=("method_settings",),
+    open_names=method_names,
+    common="method goal rates data forget output_dir retain metric items epochs seed config",
+)
+def find_rate_command(call: Call, as_json: bool = False) -> None:
+    """Unlearn at each rate and choose the one that reaches the goal best: 'forget<=0.3' or 'retain>=0.9'.
+
+    Exit code 7: no rate reaches the goal. The nearest is printed.
+    """
+    from vestige.api.output import say_next
+
+    changes: dict[str, Any] = {"method_settings": call.given.named(call.arguments["method"])}
+    if call.arguments.get("rates"):
+        changes["rates"] = numbers(call.arguments["rates"], "--rates")
+    found = call.run(**changes)
+    if as_json:
+        print_json({**asdict(found), "candidates": found.rows})
+    else:
+        _print(found)
+    if not found.reached:
+        raise GoalNotReached(f"no rate reaches {found.goal}. Try others with --rates, or train longer with --epochs")
+    method = call.arguments["method"]
+    rate = ("--learning-rate", f"{found.rate:g}")
+    say_next("unlearn", call.arguments["model"], "--method", method, *call.data_words(), *rate)
+
+
+def _print(found: Any) -> None:
+    rows = []
+    for candidate in found.candidates:
+        scores = [candidate.broke_down, ""]
+        if not candidate.broke_down:
+            scores = [f"{candidate.forget:.3f}", f"{candidate.retain:.3f}"]
+        rows.append([f"{candidate.rate:g}", *scores, "chosen" * (candidate.rate == found.rate)])
+    print_table(f"{found.metric}, questions that choose", ["rate", "forget", "retain", ""], rows)
+    if found.rate is not None:
+        typer.echo(f"chosen: {found.rate:g}; on other questions forget {found.forget:.3f}, retain {found.retain:.3f}")

@@ -173,7 +173,10 @@ class Corpus:
     @property
     def untouched(self) -> dict[str, tuple[Item, ...]]:
         """The splits that no forget set touches."""
-        return _filled({"factual": self.factual, "holdout": () if self.dataset is None else self.dataset.holdout})
+        splits = {"factual": self.factual}
+        if self.dataset is not None:
+            splits["holdout"] = self.dataset.holdout
+        return _filled(splits)
 
     def asking_alike(self, item: Item) -> Sequence[Item]:
         """The items of the data that ask the same question."""
@@ -335,9 +338,10 @@ def named_splits(
             splits["retain"] = on_others
     forgotten = _forgotten_before(corpus, splits, before, notes, retain_named=retain is not None)
     if forgotten:
-        splits = {n: items if n == "forget" else without(items, forgotten) for n, items in splits.items()}
-        splits[BEFORE] = forgotten
-        scopes = _scopes_without(corpus.dataset, splits) if scopes else {}
+        reduced = {name: without(items, forgotten) for name, items in splits.items() if name != "forget"}
+        splits |= reduced | {BEFORE: forgotten}
+        if scopes:
+            scopes = _scopes_without(corpus.dataset, splits)
     if facts := said_of_facts(splits["forget"]):
         notes[0] += f"; {facts}"
     if retain is None:
@@ -347,11 +351,10 @@ def named_splits(
     retained_questions = {normalised(i.question) for i in splits.get("retain", ())}
     if both := next((i.question for i in splits["forget"] if normalised(i.question) in retained_questions), None):
         raise InputError(f"the question {one_line(both, width=60)!r} is in the forget and in the retain set")
-    unknown = () if corpus.dataset is None else corpus.dataset.unknown
-    reworded = said_of_rewordings(splits["forget"], splits.get("retain", ()))
-    for warning in (_doubled(corpus), reworded, *unknown):
-        if warning:
-            notes.append(f"warning: {warning}")
+    warnings = [_doubled(corpus), said_of_rewordings(splits["forget"], splits.get("retain", ()))]
+    if corpus.dataset is not None:
+        warnings += corpus.dataset.unknown
+    notes += [f"warning: {warning}" for warning in warnings if warning]
     name = _name_of(corpus, forget, splits["forget"])
     taught = _taught_without(corpus, splits["forget"], forgotten)
     return NamedSplits(name, _filled(splits) | corpus.untouched, scopes, tuple(notes), taught_without=taught)
@@ -405,14 +408,10 @@ def refuse_not_found(corpus: Corpus, splits: NamedSplits, retain: str | None) ->
     if retain is not None or not missing:
         return
     first = "; ".join(_with_nearest(question, corpus) for question in missing[:_MISSING_NAMED])
-    if len(missing) == len(items):
-        n = "none"
-    else:
-        n = f"{len(items) - len(missing)}"
     raise InputError(
-        f"{n} of the {len(items)} questions of the forget set {one_line(splits.forget, width=60)} "
-        f"{'is' if n == '1' else 'are'} in {one_line(corpus.source, width=200)}, and the others would be forgotten and "
-        f"kept too. Correct their spelling: {first}. Or name the retain set with --retain"
+        f"{one_line(corpus.source, width=200)} asks {len(items) - len(missing) or 'none'} of the {len(items)} "
+        f"questions of the forget set {one_line(splits.forget, width=60)}, and the others would be forgotten and kept "
+        f"too. Correct their spelling: {first}. Or name the retain set with --retain"
     )
 
 
@@ -423,12 +422,13 @@ _SEARCHED = 20_000
 
 def _with_nearest(question: str, corpus: Corpus) -> str:
     """Quote a question with the most similar one of the data, if any."""
-    questions = [item.question for item in corpus.items] if len(corpus.items) <= _SEARCHED else []
-    near = get_close_matches(question, questions, n=1, cutoff=0.8)
-    there = ""
+    quoted = f"{one_line(question, width=80)!r}"
+    if len(corpus.items) > _SEARCHED:
+        return quoted
+    near = get_close_matches(question, [item.question for item in corpus.items], n=1, cutoff=0.8)
     if near:
-        there = f" (there: {one_line(near[0], width=80)!r})"
-    return f"{one_line(question, width=80)!r}{there}"
+        return f"{quoted} (there: {one_line(near[0], width=80)!r})"
+    return quoted
 
 
 def refuse_nothing_kept(corpus: Corpus, splits: NamedSplits) -> None:
@@ -538,12 +538,13 @@ def _same_answer(first: Item, second: Item) -> bool:
 
 def _counted(corpus: Corpus, name: str, items: Sequence[Item]) -> str:
     """Describe a name's meaning in the data: a selector's edges, or the matching of a file's or split's questions."""
-    n = f"{len(items)} question{'' if len(items) == 1 else 's'}"
+    n = f"{len(items)} question{'s' * (len(items) != 1)}"
     if not (_split_names(corpus.settings, name) or Path(name).exists()):
         edges = list(dict.fromkeys(str(i.edge) for i in items if i.edge is not None))
-        first_edges = ", ".join(edges[:5]) + (", ..." if len(edges) > 5 else "")
-        is_listed = not edges or name.replace("person:", "edge:") == ",".join(f"edge:{edge}" for edge in edges)
-        return f"{one_line(name, width=120)}{'' if is_listed else f' ({first_edges})'}, {n}"
+        text = one_line(name, width=120)
+        if edges and name.replace("person:", "edge:") != ",".join(f"edge:{edge}" for edge in edges):
+            text += f" ({', '.join([*edges[:5], '...'][: len(edges)])})"
+        return f"{text}, {n}"
     pairs = [(i, _nearest(i, alike)) for i in items if (alike := corpus.asking_alike(i))]
     letter = sum(item.question == match.question for item, match in pairs)
     otherwise = sum(not _same_answer(item, match) for item, match in pairs)
@@ -713,7 +714,9 @@ def probe_sources(
     For texts and harmful data, `n_forget` items are drawn by `split_seed`, or all are used. Questions have no such
     number: a model forgets its whole forget set. Items in `before` are not retained (`named_splits`).
     """
-    retain_source = settings.data if retain is None else retain
+    retain_source = settings.data
+    if retain is not None:
+        retain_source = retain
     forget_form, kept_form = form_of(forget), form_of(retain_source)
     if forget_form == "items":
         if n_forget is not None:
@@ -733,12 +736,15 @@ def probe_sources(
     elif not texts:
         items = items_of(empty, forget)
     kept_texts = settings.limited(texts_in(retain_source, kept_form, n=None, seed=seed))
-    kept_items = () if kept_form != "items" else open_corpus(settings.model_copy(update={"data": retain_source})).items
+    kept_items: tuple[Item, ...] = ()
+    if kept_form == "items":
+        kept_items = open_corpus(settings.model_copy(update={"data": retain_source})).items
     read = {p.id for p in texts}
     gone = set[str]().union(*(forget_set.items for forget_set in before))
     retained = without(kept_items, items)
     splits = {"forget": items, "retain": tuple(i for i in retained if i.id not in gone)}
-    n_gone = len(retained) - len(splits["retain"])
-    notes = (f"not kept: {n_gone} questions that were forgotten before",) if n_gone else ()
+    notes: tuple[str, ...] = ()
+    if n_gone := len(retained) - len(splits["retain"]):
+        notes = (f"not kept: {n_gone} questions that were forgotten before",)
     named_sets = NamedSplits(forget, {name: part for name, part in splits.items() if part}, {}, notes)
     return ProbeSources(empty, named_sets, texts, tuple(p for p in kept_texts if p.id not in read))

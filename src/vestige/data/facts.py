@@ -231,10 +231,12 @@ class _Questions:
         """The first question added that asks for the same fact."""
         item, answer = self.items[number], self.answers[number]
         # Answers that say the same in other words are looked for among those of one contract alone.
-        key: Hashable = answer if item.edge is None else item.edge
-        if item.edge is None and item.attribute is None and len(answer) < _SENTENCE and self.names[number]:
-            # Of the thousands that "yes" answers, those that have the rarest of its names.
-            key = answer, min(self.names[number], key=lambda word: (self.counts[word], word))
+        key: Hashable = item.edge
+        if item.edge is None:
+            key = answer
+            if item.attribute is None and len(answer) < _SENTENCE and self.names[number]:
+                # Of the thousands that "yes" answers, those that have the rarest of its names.
+                key = answer, min(self.names[number], key=lambda word: (self.counts[word], word))
         return next((n for n in self.added.get(key, ()) if self.one_fact(n, number)), None)
 
     def one_fact(self, first: int, second: int) -> bool:

@@ -220,7 +220,9 @@ class _NodeLink:
 def _items(path: Path) -> tuple[Item, ...]:
     items = tuple(read_rows(path, Item))
     for item in items:
-        texts = [item.question, item.answer, *item.perturbed, *([] if item.paraphrase is None else [item.paraphrase])]
+        texts = [item.question, item.answer, *item.perturbed]
+        if item.paraphrase is not None:
+            texts.append(item.paraphrase)
         if not all(text.strip() and "\0" not in text for text in texts):
             raise InputError(f"{path}: {shown(item.question)}: a text is empty or holds a NUL character. {_AGAIN}")
     return items

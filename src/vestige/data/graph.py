@@ -151,12 +151,10 @@ def build_graph(name: str, edges: Iterable[Edge], *, parts: Mapping[int, str] | 
                 f"{name}: {ends} has the type {shown(edge.type)}. A type is lower-case letters, digits and '_', "
                 "as in 'sales'"
             )
-        by_rule = _name_by_rule(edge, counts)
-        if edge.id is None:
-            id_ = by_rule
-        else:
-            id_ = edge.id
+        # Counted also where the edge has another id.
+        id_ = _name_by_rule(edge, counts)
         if edge.id is not None:
+            id_ = edge.id
             check_label(id_, f"{name}: edge")
         if id_.startswith(HOLDOUT_PREFIX):
             raise InputError(f"{name}: edge {shown(id_)}: ids that begin with {HOLDOUT_PREFIX!r} are taken")

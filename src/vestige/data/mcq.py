@@ -132,7 +132,9 @@ def reversed_choices(items: Sequence[Item], drawing: OptionDrawing) -> dict[str,
 
 
 def _kind(item: Item) -> tuple[str | None, str | None]:
-    return item.group, item.attribute if item.attribute is not None else _form(item.question)
+    if item.attribute is not None:
+        return item.group, item.attribute
+    return item.group, _form(item.question)
 
 
 _LEAST_WORDS = 4
@@ -199,11 +201,10 @@ def _drawn(item: Item, wrong: _Wrong, drawing: OptionDrawing, *, key: str = "") 
     if source == "given" and item.options is not None:
         right, also, needed = item.options.texts[item.options.right], item.options.also_right, len(texts)
     else:
+        right = item.answer
         # TOFU's wrong answers are worded like its paraphrased answer; beside the answer itself they stand out.
-        if source == "perturbed":
-            right = item.paraphrased_answer or item.answer
-        else:
-            right = item.answer
+        if source == "perturbed" and item.paraphrased_answer:
+            right = item.paraphrased_answer
         texts, needed = _distinct(texts, [right, item.answer]), drawing.n - 1
     if not all(map(normalised, (right, *texts, *also))):
         raise InputError(

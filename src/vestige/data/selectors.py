@@ -45,7 +45,9 @@ def select_items(items: Sequence[Item], selector: str, *, seed: int, source: str
     groups = {i.group for i in items if i.group is not None}
     kind, _, whole = selector.strip().partition(":")
     # An edge of one's own may have a comma in its name.
-    parts = [selector.strip()] if kind in _NAMED and whole in edges else _parts(selector)
+    parts = _parts(selector)
+    if kind in _NAMED and whole in edges:
+        parts = [selector.strip()]
     chosen: set[str] = set()
     types: set[str] = set()
     for part in parts:
@@ -114,8 +116,12 @@ def _edges_of(graph: Graph, kind: str, value: str, seed: int) -> Sequence[str]:
             return [id_ for id_, edge in graph.edges.items() if edge.type == value]
         case "random":
             _, at, component = value.partition("#")[0].partition("@")
-            return _drawn(value, _component(graph, component) if at else list(graph.edges), seed)
-    edges = text_lines(Path(value)) if kind == "file" else [value]
+            if at:
+                return _drawn(value, _component(graph, component), seed)
+            return _drawn(value, list(graph.edges), seed)
+    edges = [value]
+    if kind == "file":
+        edges = text_lines(Path(value))
     check_edges(graph, edges)
     return edges
 

@@ -230,11 +230,13 @@ def _by_options(forget: Sequence[Item], retain: Sequence[Item], settings: Soundn
         why = f"{len(taught)} retain items can be asked with options; to learn from them takes {LEAST_TAUGHT}"
         return undecided("options alone", why)
     guess = options_only(taught)
-    edges = [choice.edge for choice in asked if choice.edge is not None]
+    edges: list[str] | None = [choice.edge for choice in asked if choice.edge is not None]
+    if len(edges) < len(asked):
+        edges = None
     outcome = above_own_options(
         [picks(guess(choice)) for choice in asked],
         [choice.answer for choice in asked],
-        edges if len(edges) == len(asked) else None,
+        edges,
         seed=seed,
         draws=settings.permutations,
     )

@@ -255,8 +255,10 @@ def items_in(name: str) -> tuple[Item, ...] | None:
 
     The prompt is a text's title and first words, and the answer is the rest.
     """
+    if local_file(name) is None:
+        return None
     try:
-        form = form_of(name) if local_file(name) else "items"
+        form = form_of(name)
     except InputError:
         return None  # The loader of questions says better what is wrong.
     if form == "harmful":

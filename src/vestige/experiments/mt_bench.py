@@ -62,7 +62,7 @@ def mt_bench(
     grader = grader_of(judge_spec(judge), output_dir / "replies", device)
     answers = output_dir / "answers.json"
     if not answers.is_file():
-        asked = asked_model(requests.model_settings(model, Reading(device, dtype, False, ""))).loaded
+        asked = asked_model(requests.model_settings(model, Reading(device, dtype))).loaded
         firsts = _replies(asked, [[turn] for turn, _ in turns], answer_tokens)
         talks = _talks(turns, firsts)
         # Kept before any is graded: a judge may fail after an hour of answers.

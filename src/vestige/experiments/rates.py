@@ -9,11 +9,11 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import vestige
 from vestige import api
-from vestige.api.inputs import DataLike, ModelLike, PathLikeStr, corpus_of, path_of, selector, verb
+from vestige.api.inputs import DataLike, HowRead, ModelLike, PathLikeStr, Reading, corpus_of, path_of, selector, verb
 from vestige.api.training import Save
 from vestige.core.errors import InputError, NotFinite
 from vestige.core.files import locked, write_json
@@ -77,10 +77,7 @@ def find_rate(
     seed: int = 0,
     training: "vestige.Training | None" = None,
     save: Save = "merged",
-    device: str = "auto",
-    dtype: str | None = None,
-    trust_remote_code: bool = False,
-    chat_template: str = "",
+    **read: Unpack[HowRead],
 ) -> FoundRate:
     """Unlearn at each rate and choose the one that reaches the goal best.
 
@@ -101,10 +98,7 @@ def find_rate(
         seed: The seed of training and of the draw of questions.
         training: The settings of the training, except the learning rate.
         save: merged: whole models; adapter: the LoRA adapters alone.
-        device: auto (CUDA if available), cpu, cuda, cuda:1, ...
-        dtype: Number format of the weights: float32, bfloat16 or float16. Models made by Vestige keep their own.
-        trust_remote_code: Run code that comes with the model.
-        chat_template: Chat template: a name of the model's own, `plain`, or a file. By default the model's own.
+        **read: device, dtype, trust_remote_code, chat_template and tokenizer, as in `HowRead`.
 
     Returns:
         The rate, and the scores of every candidate.
@@ -148,10 +142,7 @@ def find_rate(
                     training=_at_rate(training, rate),
                     output_dir=folder / f"rate-{rate:g}",
                     save=save,
-                    device=device,
-                    dtype=dtype,
-                    trust_remote_code=trust_remote_code,
-                    chat_template=chat_template,
+                    **read,
                 )
             except NotFinite as error:
                 candidates.append(Candidate(rate, math.nan, math.nan, str(error)))
@@ -165,7 +156,7 @@ def find_rate(
                 splits=["retain"],
                 most_items=2 * items,
                 summarize=False,
-                device=device,
+                device=Reading(**read).device,
             )
             frame = asked.items()
             frame = frame[(frame["metric"] == f"qa.{metric}") & frame["split"].isin(CHOSEN_ON)]

@@ -7,7 +7,7 @@ distance 1. They are the data's own, so that their true answers are known. Quest
 states as well (the address of a shared party) are dropped: to forget them is no hole.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
@@ -24,11 +24,10 @@ from vestige.core.seeds import generator, shuffled
 from vestige.core.settings import Settings
 from vestige.core.store import read_rows
 from vestige.data.contract_type import contract_types
-from vestige.data.corpus import BEFORE, NamedSplits
+from vestige.data.corpus import BEFORE, ProbeSources
 from vestige.data.dataset import Dataset, Known, known_from, scope_of
 from vestige.data.graph import Graph
 from vestige.data.selectors import check_edges
-from vestige.data.texts import Passage
 from vestige.judges.base import Writer
 from vestige.probes import VERSION
 from vestige.probes.questions import (
@@ -37,7 +36,6 @@ from vestige.probes.questions import (
     AdjacentQuestion,
     AdjacentSettings,
     QuestionDesk,
-    Source,
     adjacent,
     as_they_are,
     plain,
@@ -194,29 +192,20 @@ class KeptQuestion(NamedTuple):
 class AdjacentRequest:
     """The source of adjacent questions: the graph, templates, or a language model.
 
-    A forget set of texts is `forget_texts`, next to which the splits have none. Retained texts get questions too, at
-    most `retain_k` each. Retained questions are taken as they are.
+    Retained texts get questions too, at most `retain_k` each. Retained questions are taken as they are.
     """
 
-    splits: NamedSplits
-    dataset: Dataset | None
+    sources: ProbeSources
     by: By
     settings: AdjacentSettings
     neighbours: NeighbourSettings
     seed: int
-    forget_texts: tuple[Passage, ...] = ()
-    retain_texts: tuple[Passage, ...] = ()
     retain_k: int = 2
 
     @property
-    def forget(self) -> tuple[Source, ...]:
-        """Return the forget set."""
-        return self.forget_texts or self.splits.splits["forget"]
-
-    @property
-    def retain(self) -> tuple[Item, ...]:
-        """The retained questions."""
-        return self.splits.splits.get("retain", ())
+    def splits(self) -> Mapping[str, tuple[Item, ...]]:
+        """The items by split."""
+        return self.sources.splits.splits
 
 
 def make_adjacent(folder: ProbeFolder, request: AdjacentRequest) -> list[KeptQuestion]:
@@ -226,51 +215,39 @@ def make_adjacent(folder: ProbeFolder, request: AdjacentRequest) -> list[KeptQue
         if is_there(folder, "adjacent", identity):
             return read_adjacent(folder)
         by_set = adjacent_of(request)
-        rows = []
+        rows, counts = [], {}
         for of, adjacents in by_set.items():
             rows += [{"of": of, "question": asdict(question)} for question in adjacents.questions]
+            counts[of] = {"n": len(adjacents.questions), "dropped": adjacents.dropped, "failures": adjacents.failures}
         write_jsonl(folder.adjacent, rows)
-        put_down(
-            folder,
-            "adjacent",
-            identity,
-            {
-                of: {
-                    "n": len(adjacents.questions),
-                    "dropped": adjacents.dropped,
-                    "failures": adjacents.failures,
-                }
-                for of, adjacents in by_set.items()
-            },
-        )
+        put_down(folder, "adjacent", identity, counts)
         return read_adjacent(folder)
 
 
 def adjacent_of(request: AdjacentRequest) -> dict[str, Adjacent]:
     """The adjacent questions of the forget set, and the retain set's own questions as they are, or near its texts."""
-    most, kept = request.settings.most_characters, as_they_are(request.retain)
-    if request.by == "graph":
-        if request.dataset is None:
-            raise InputError("the data has no graph to look for neighbours in. Make the questions offline")
-        if request.retain_texts:
-            raise InputError("retained texts have no graph to look for neighbours in. Make the questions offline")
-        forget, before = _edges(request.splits, "forget"), _edges(request.splits, BEFORE)
-        around = neighbour_questions(request.dataset, forget, request.neighbours, seed=request.seed, before=before)
+    by, seed, sources = request.by, request.seed, request.sources
+    most, items, texts = request.settings.most_characters, request.splits.get("retain", ()), sources.retain_texts
+    kept = as_they_are(items)
+    if by == "graph":
+        dataset = sources.corpus.dataset
+        if dataset is None or texts:
+            whose = "retained texts have" if dataset else "the data has"
+            raise InputError(f"{whose} no graph to look for neighbours in. Make the questions offline")
+        forget, before = _edges(request, "forget"), _edges(request, BEFORE)
+        around = neighbour_questions(dataset, forget, request.neighbours, seed=seed, before=before)
         return {"forget": around, "retain": kept}
-    by, seed = request.by, request.seed
-    retained: tuple[Source, ...] = (*request.retain, *request.retain_texts)
-    background = [source_text(source, most) for source in retained]
-    near = adjacent(request.forget, request.settings, by=by, seed=seed, background=background)
-    if not request.retain_texts:
-        return {"forget": near, "retain": kept}
-    settings = request.settings.model_copy(update={"k": request.retain_k})
-    forgotten = [source_text(source, most) for source in request.forget]
-    kept = adjacent(request.retain_texts, settings, by=by, seed=seed, background=forgotten)
+    background = [source_text(source, most) for source in (*items, *texts)]
+    near = adjacent(sources.forget, request.settings, by=by, seed=seed, background=background)
+    if texts:
+        settings = request.settings.model_copy(update={"k": request.retain_k})
+        forgotten = [source_text(source, most) for source in sources.forget]
+        kept = adjacent(texts, settings, by=by, seed=seed, background=forgotten)
     return {"forget": near, "retain": kept}
 
 
-def _edges(splits: NamedSplits, name: str) -> list[str]:
-    return sorted({item.edge for item in splits.splits.get(name, ()) if item.edge is not None})
+def _edges(request: AdjacentRequest, name: str) -> list[str]:
+    return sorted({item.edge for item in request.splits.get(name, ()) if item.edge is not None})
 
 
 def read_adjacent(folder: ProbeFolder) -> list[KeptQuestion]:
@@ -291,16 +268,22 @@ def beginnings_in(folder: ProbeFolder) -> list[str]:
 
 
 def _adjacent_identity(request: AdjacentRequest) -> dict[str, Any]:
-    by_graph, before = request.by == "graph", request.splits.splits.get(BEFORE, ())
-    return {
+    by, before, texts = request.by, request.splits.get(BEFORE, ()), request.sources.retain_texts
+    retained = (*request.splits.get("retain", ()), *texts)
+    asking = request.neighbours if by == "graph" else request.settings
+    identity = {
         "version": VERSION,
-        "by": request.by if isinstance(request.by, str) else request.by.name,
-        "forget": content_id([i.id for i in request.forget], length=32),
-        "retain": content_id([*(i.id for i in request.retain), *(t.id for t in request.retain_texts)], length=32),
-        "settings": (request.neighbours if by_graph else request.settings).identity(),
+        "by": by if isinstance(by, str) else by.name,
+        "forget": content_id([source.id for source in request.sources.forget], length=32),
+        "retain": content_id([source.id for source in retained], length=32),
+        "settings": asking.identity(),
         "seed": request.seed,
-        # Only where it is read: a setting that changes no question must not have the folder refused.
-        **({"retain_k": request.retain_k} if request.retain_texts else {}),
-        **({"before": content_id([i.id for i in before], length=32)} if before else {}),
-        **({} if isinstance(request.by, str) else {"words": ASKING_VERSION}),
     }
+    # Only where it is read: a setting that changes no question must not have the folder refused.
+    if texts:
+        identity["retain_k"] = request.retain_k
+    if before:
+        identity["before"] = content_id([item.id for item in before], length=32)
+    if not isinstance(by, str):
+        identity["words"] = ASKING_VERSION
+    return identity

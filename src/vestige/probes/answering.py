@@ -230,6 +230,12 @@ class KnownAnswersJudge:
         return Judgement(LATENT_J, {**judgement.values, "valid": 1.0, "gibberish": 1.0})
 
 
+def told(grader: Grader, items: tuple[Item, ...]) -> Grader:
+    """The judge, with the true answers of these items."""
+    judge = KnownAnswersJudge(grader.judge, items)
+    return Grader(judge, {**grader.identity, "known_answers": judge.digest}, grader.writer)
+
+
 @dataclass(frozen=True)
 class Participants:
     """Everybody who takes part in a probe, each taken when it is first wanted, how models answer, and the seed."""

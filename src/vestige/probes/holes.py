@@ -39,25 +39,17 @@ from vestige.core.errors import InputError
 from vestige.core.estimates import Estimate
 from vestige.core.files import locked
 from vestige.core.ids import content_id
-from vestige.core.settings import Settings
-from vestige.data.corpus import Corpus
-from vestige.judges.base import Grader
 from vestige.judges.server import ServerReplies
-from vestige.judges.spec import judge_spec
 from vestige.judges.tasks import LONGEST_TEXT, QUALITY_SCALE, TASKS
 from vestige.metrics.diversity import Selection, distinct, vendi
 from vestige.metrics.intervals import Bounds, interval_of_mean
 from vestige.metrics.overlap import avg_self_bleu, tokens
-from vestige.models.embedder import HUB_ID, load_embedder
-from vestige.models.load import ModelSettings
 from vestige.probes import VERSION
 from vestige.probes.adjacent import read_adjacent
-from vestige.probes.answering import AnswerSettings, KnownAnswersJudge, Participants, answerer
+from vestige.probes.answering import Participants, answerer
 from vestige.probes.filters import ADJACENT, Actors, Embed, Filtered, FilterSettings, filter_candidates
-from vestige.probes.latent import LatentSettings, Searching
 from vestige.probes.questions import Source, source_text
 from vestige.steps.subjects import Asked
-from vestige.training.policy.settings import PolicySettings
 
 R = TypeVar("R", Tested, Tested)
 
@@ -82,7 +74,9 @@ def holes_table(filtered: Filtered, settings: FilterSettings, embed: Embed, *, s
     of_source = by_source(t for t in filtered.tested if not t.dropped)
     all_of_source = by_source(filtered.tested)
     adjacent = [t.prompt for t in all_of_source.get(ADJACENT, ())]
-    near = embed(adjacent) if adjacent else None
+    near = None
+    if adjacent:
+        near = embed(adjacent)
     rows = []
     diversity = {}
     for source, records in of_source.items():
@@ -157,8 +151,10 @@ def _placebo(name: str, tested: Sequence[Tested], settings: FilterSettings, *, s
     false = [settings.is_hole(t.target_score, t.placebo_scores[name]) for t in pairs]
     rate = mean_estimate("false holes", false, "share", SHARE, _origins(pairs), seed=seed)
     both = [(t, wrong) for t, wrong in zip(pairs, false, strict=True) if t.unlearned_score is not None]
-    beyond, origins = [float(t.hole) - wrong for t, wrong in both], _origins([t for t, _ in both])
-    excess = mean_estimate("holes beyond false ones", beyond, "share", EXCESS, origins, seed=seed) if both else None
+    excess = None
+    if both:
+        beyond, origins = [float(t.hole) - wrong for t, wrong in both], _origins([t for t, _ in both])
+        excess = mean_estimate("holes beyond false ones", beyond, "share", EXCESS, origins, seed=seed)
     return Placebo(name, rate, excess, sum(t.placebo_answers[name] == t.target_answer for t in pairs))
 
 
@@ -180,9 +176,11 @@ def mean_estimate(
 
 def diversity_of(prompts: Sequence[str], embed: Embed, near: Float[np.ndarray, "M D"] | None = None) -> Diversity:
     """How different prompts are, and how near to the prompts that were embedded as `near`."""
-    places = embed(prompts)
-    distinct_ngrams = 1 - avg_self_bleu([tokens(p) for p in prompts]) if len(prompts) > 1 else None
-    cosine = None if near is None else float((places @ near.T).max(axis=1).mean())
+    places, distinct_ngrams, cosine = embed(prompts), None, None
+    if len(prompts) > 1:
+        distinct_ngrams = 1 - avg_self_bleu([tokens(p) for p in prompts])
+    if near is not None:
+        cosine = float((places @ near.T).max(axis=1).mean())
     return Diversity(len(prompts), vendi(places).share, distinct_ngrams, cosine)
 
 
@@ -305,58 +303,3 @@ def _filter_identity(request: FilterRequest, candidates: Sequence[HoleCandidate]
         "candidates": content_id([asdict(c) for c in candidates], length=32),
         "seed": request.who.seed,
     }
-
-
-class ProbeSettings(Settings):
-    """How one probe searches for holes.
-
-    `judge` is a spec (`judges.spec`). With `truth` the judge knows the answers of the data. `embedder` is a
-    folder or a hub id, all-MiniLM-L6-v2 by default. `asks` is the model that learns to ask.
-    """
-
-    asks: str = "builtin:smollm2"
-    asks_dtype: str = "float32"
-    judge: str = "grounded"
-    truth: bool = False
-    embedder: str | None = None
-    answers: AnswerSettings = AnswerSettings()
-    latent: LatentSettings = LatentSettings()
-    policy: PolicySettings = PolicySettings()
-    filter: FilterSettings = FilterSettings()
-
-    def check(self) -> None:
-        """Reject settings that no probe can use, before a model is loaded.
-
-        Raises:
-            InputError: If the lines of `filter` contradict each other, or the judge is unknown.
-        """
-        judge_spec(self.judge)
-        self.filter.check()
-
-    def participants(
-        self,
-        folder: ProbeFolder,
-        *,
-        target: Callable[[], Asked],
-        unlearned: Callable[[], Asked],
-        corpus: Corpus,
-        seed: int,
-        device: str,
-    ) -> Participants:
-        """Describe the models and the judge of the probe in `folder`. Each is loaded when it is first used."""
-
-        def grader(who: Participants) -> Grader:
-            base = who.graded_by(judge_spec(self.judge), folder.judge, device)
-            if not self.truth:
-                return base
-            known = KnownAnswersJudge(base.judge, (*corpus.items, *corpus.factual))
-            identity: dict[str, Any] = {**base.identity, "known_answers": known.digest}
-            return Grader(known, identity, base.writer)
-
-        embedder = partial(load_embedder, self.embedder or HUB_ID, device=device)
-        return Participants(target, unlearned, grader, embedder, self.answers, seed)
-
-    def searching(self, device: str) -> Searching:
-        """Return how searches are made with the model that asks."""
-        model = ModelSettings(model=self.asks, dtype=self.asks_dtype, device=device)
-        return Searching(model, self.policy, self.latent)

@@ -320,10 +320,10 @@ def as_they_are(items: Sequence[Item]) -> Adjacent:
 
 def source_text(source: Source, most_characters: int) -> str:
     """Return a source's text, cut at a blank: a passage after its title, an item's question and answer."""
-    first, second = (source.title, source.text) if isinstance(source, Passage) else (source.question, source.answer)
-    text = second
-    if first:
-        text = f"{first}\n{second}"
+    if isinstance(source, Passage):
+        text = f"{source.title}\n{source.text}".removeprefix("\n")
+    else:
+        text = f"{source.question}\n{source.answer}"
     if len(text) <= most_characters:
         return text
     cut = text[:most_characters]

@@ -1,4 +1,4 @@
-"""`vestige attack`: try to recover forgotten knowledge from a model, and print each attack's gain.
+"""`vestige attack`, `vestige evaluate` and `vestige probe`: the commands that ask a model.
 
 An attack runs from end to end: asked before, attacked, asked after. `gcg` with a question and answer of the user's own
 searches for a prompt that brings the answer, and sends it.
@@ -11,16 +11,19 @@ import typer
 
 from vestige import api
 from vestige.cli.command import Call, Part, command, settings_rows
-from vestige.cli.options import EVALUATIONS, SOURCE
+from vestige.cli.data import SOURCE
 from vestige.core.errors import InputError
 from vestige.core.progress import progress_bar
 from vestige.core.text import closest, half_character, one_line
-from vestige.report.text import bits_at_most, print_attack, print_json
+from vestige.evals import EVALS
+from vestige.report.text import bits_at_most, print_attack, print_holes, print_json, print_results
 
 if TYPE_CHECKING:
+    from vestige.api import Results
     from vestige.attacks.gcg import GcgSettings
     from vestige.models.load import ModelSettings
 
+EVALUATIONS = tuple(Part(home, f"Evaluation {name}", name) for name, home in EVALS.items())
 NO_EVIDENCE = (
     "without the same attack on a model that never knew (retrained), a gain does not show that anything was "
     "recovered: `vestige audit` runs both"
@@ -57,11 +60,10 @@ def attack_command(kind: str) -> Callable[..., None]:
 
     attack = known_attacks()[kind]
     part = Part(attack.home, "Attack", renamed=RENAMED.get(kind, {}), first=FIRST.get(kind, ()))
-    guided = kind == "prefix"
     how: dict[str, Any] = {
         "parts": {"attack": part, "data": SOURCE, "evals": EVALUATIONS},
-        "without": () if guided else ("target",),
-        "required": ("target",) if guided else (),
+        # Only a prefix is searched by the target's words.
+        "required" if kind == "prefix" else "without": ("target",),
         # The settings of another package's attack are in no table, and have a key behind its name.
         "open_names": lambda typed, given: () if settings_rows(part.home) else (kind,),
         "common": COMMON,
@@ -213,3 +215,77 @@ def _print_text_prompt(prompt: Mapping[str, Any]) -> None:
         f"carried in, at most: {bits_at_most(prompt['bits'])} (tokens x log2(admissible vocabulary) of the prompt)"
     )
     typer.echo(f"needed: {prompt['needed']:.1f} bits (the answer in the model's own code, without the prompt)")
+
+
+@command(
+    api.evaluate,
+    parts={"data": SOURCE, "evals": EVALUATIONS},
+    without=("summarize",),
+    common="data forget retain evals output_dir role name max_new_tokens seed device json config",
+)
+def evaluate_command(call: Call, as_json: bool = False) -> None:
+    """Evaluate MODEL on the data set. Print estimates by split, with intervals and n.
+
+    Keeps per-item records and the summary. The same command resumes a stopped run.
+    """
+    results = call.run()
+    pairs = list(zip(results.summaries, results.evidence, strict=True))
+    if as_json:
+        places = {summary.eval: str(folder) for summary, folder in pairs}
+        return print_json({"evidence": places, "results": list(results.rows)})
+    for summary, folder in pairs:
+        print_results(summary)
+        for how in sorted({r.estimate.interval for r in summary.results if r.estimate.metric == "leaked_corrected"}):
+            typer.echo(f"leaked_corrected: {how} (labelled replies)")
+        typer.echo(f"evidence in {folder}")
+    _say_next(results, call)
+
+
+def _say_next(results: "Results", call: Call) -> None:
+    """The command that follows from the role of the model. Capitals are for values that only the user knows."""
+    from vestige.api.output import say_next
+
+    name, words = call.arguments["model"], call.data_words(call.arguments.get("forget") or "FORGET")
+    if results.role == "unlearned":
+        models = ("--target", "TARGET", "--unlearned", name, "--retrained", "CONTROL")
+        say_next("audit", "--quick", *models, *words, "--output-dir", "RUN")
+    elif results.role == "target":
+        say_next("unlearn", name, "--method", "npo_gd", *words, "--learning-rate", "RATE", "--output-dir", "UNLEARNED")
+
+
+PARTS = {
+    "adjacent": Part("vestige.probes.questions:AdjacentSettings", "Adjacent questions", "adjacent"),
+    "neighbours": Part("vestige.probes.adjacent:NeighbourSettings", "Adjacent questions", "neighbours"),
+    "latent": Part("vestige.probes.latent:LatentSettings", "Search", "latent", first=("n_iterations", "n_examples")),
+    "policy": Part("vestige.training.policy.settings:PolicySettings", "Policy of the search", "policy"),
+    "answers": Part("vestige.probes.answering:AnswerSettings", "Answers", "answers"),
+    "filter": Part("vestige.probes.filters:FilterSettings", "Holes", "filter"),
+}
+
+
+@command(
+    api.probe,
+    positional=("target", "unlearned"),
+    parts={**PARTS, "data": SOURCE},
+    spelled={"asks": "policy", "placebos": "placebo"},
+    repeated=("placebos",),
+    without=("asks_dtype", "truth"),
+)
+def probe_command(call: Call, as_json: bool = False) -> None:
+    """Adjacent questions, searches, and which of both are holes: everything, in one folder, with one judge.
+
+    Each part is kept. The same command resumes a stopped run, and repeats only requests that were under way.
+    """
+    if not call.arguments["searches"]:
+        raise InputError("--searches names none. Give latent, random or none")
+    found = call.run()
+    if as_json:
+        return print_json(found.table)
+    from vestige.artifacts.layout import ProbeFolder
+    from vestige.probes.holes import server_notes
+
+    folder = ProbeFolder(found.path)
+    print_holes(found.table)
+    for note in server_notes(folder):
+        typer.echo(note)
+    typer.echo(f"holes in {folder.holes}")
