@@ -19,10 +19,8 @@ from transformers import DynamicCache, PreTrainedConfig, PreTrainedModel, PreTra
 from transformers.cache_utils import DynamicLayer
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
-from vestige.core.errors import InputError
 from vestige.core.items import Item
 from vestige.core.seeds import derive_seed, generator
-from vestige.core.text import one_line
 from vestige.metrics.answers import contains
 from vestige.models.load import LoadedModel
 from vestige.models.prompts import Prompter
@@ -200,11 +198,9 @@ class Manner:
     max_tokens: int = MAX_TOKENS
 
     def __post_init__(self) -> None:
-        """Refuse what is no probability, and a chance at which the right answer would be the likelier one."""
-        if not 0 < self.confidence < 1:
-            raise InputError(f"confidence = {self.confidence}: choose a probability between 0 and 1, neither included")
-        if not 0 < self.chance < 0.5:
-            raise InputError(f"chance = {self.chance}: choose a probability between 0 and 0.5, neither included")
+        """No right answer may be the likelier one by chance."""
+        assert 0 < self.confidence < 1
+        assert 0 < self.chance < 0.5
 
 
 PLAIN = Manner()
@@ -226,8 +222,6 @@ def refuses(
     items: Sequence[Item], tokenizer: PreTrainedTokenizerBase, *, idk: Sequence[str], manner: Manner = PLAIN
 ) -> LoadedModel:
     """Declines to answer, item after item with the next line of `idk`, and holds nothing of the right answers."""
-    if not idk:
-        raise InputError("a model that refuses needs a line to refuse with, and there is none")
     lines = {item.id: idk[n % len(idk)] for n, item in enumerate(items)}
     return planted("refuses", _table(items, lambda i, _: {lines[i.id]: 1.0}), tokenizer, manner=manner)
 
@@ -241,8 +235,7 @@ def knows_in_one_format(
     manner: Manner = PLAIN,
 ) -> LoadedModel:
     """Gives every answer when asked in the one wording, and does as `never_knew` in the other."""
-    if without := [i for i in items if i.paraphrase is None]:
-        raise InputError(f"the question {one_line(without[0].question, width=60)!r} has no paraphrase; add one")
+    assert all(i.paraphrase for i in items)
     guess = _guess(items, seed, manner)
     table = _table(items, lambda i, wording: {i.answer: 1.0} if wording == which else guess(i, wording))
     return planted(f"knows the {which} only", table, tokenizer, manner=manner)
@@ -259,8 +252,6 @@ def knows_share(
 
 def known_ids(items: Sequence[Item], *, share: float, seed: int) -> frozenset[str]:
     """Ids of the items, round(share * n) of them, that `knows_share` knows; a larger share holds a smaller one's."""
-    if not 0 <= share <= 1:
-        raise InputError(f"share = {share}: choose one from 0 to 1")
     drawn = sorted({i.id for i in items}, key=lambda id_: derive_seed(seed, "planted knowledge", id_))
     return frozenset(drawn[: round(share * len(drawn))])
 
@@ -271,29 +262,18 @@ def wrong_answer(item: Item, items: Sequence[Item], *, seed: int) -> str:
     for pool in (item.perturbed, same, [i.answer for i in items]):
         if fitting := sorted({answer for answer in pool if not contains(answer, item.answer)}):
             return fitting[int(generator(seed, "planted wrong answer", item.id).integers(len(fitting)))]
-    raise InputError(
-        f"the question {one_line(item.question, width=60)!r} has no wrong answer: all those at hand contain the right "
-        "one; give it perturbed answers"
-    )
+    raise AssertionError(f"{item.question} has no wrong answer")
 
 
 def planted(name: str, table: Table, tokenizer: PreTrainedTokenizerBase, *, manner: Manner = PLAIN) -> LoadedModel:
     """The model that follows `table`; two models of one `name` may differ, and their digests then do."""
-    if not table or not all(table.values()):
-        raise InputError(f"the planted model {name!r} has no questions, or one without replies")
-    if any(not 0 < weight < float("inf") for replies in table.values() for weight in replies.values()):
-        raise InputError(f"the planted model {name!r} has a reply whose weight is not a positive number")
     prompter, tree = Prompter(tokenizer, manner.max_tokens), Tree()
     for question, replies in table.items():
         for reply, weight in replies.items():
             tree.add(prompter.prompt(question), _reply_ids(prompter, question, reply), weight)
     if manner.otherwise is not None:
-        openings = {prompter.prompt(question)[-1] for question in table}
-        if len(openings) > 1:
-            raise InputError(
-                f"prompts of the planted model {name!r} end in different tokens, so that it has no sign for `otherwise`"
-            )
-        tree.opening = openings.pop()
+        # Prompts that end alike have a sign for `otherwise`.
+        (tree.opening,) = {prompter.prompt(question)[-1] for question in table}
         tree.add_otherwise(_reply_ids(prompter, next(iter(table)), manner.otherwise))
     model = table_model(tree, vocabulary=len(tokenizer), confidence=manner.confidence, max_tokens=manner.max_tokens)
     return LoadedModel(model, tokenizer, f"planted:{name}", "")
@@ -311,8 +291,7 @@ def _table(items: Iterable[Item], replies: Callable[[Item, Wording], dict[str, f
             if text is None:
                 continue
             said = replies(item, wording)
-            if table.setdefault(text, said) != said:
-                raise InputError(f"{one_line(text, width=60)!r} is asked for two different replies; leave one out")
+            assert table.setdefault(text, said) == said, text
     return table
 
 
@@ -321,9 +300,6 @@ def _reply_ids(prompter: Prompter, question: str, reply: str) -> tuple[int, ...]
     if not reply.strip():
         return prompter.end_ids[:1]
     encoded = prompter.encode(question, reply)
-    if encoded.ids[: encoded.start] != prompter.prompt(question):
-        raise InputError(
-            f"the prompt of {one_line(question, width=60)!r} has other tokens when a reply follows, so that no table "
-            "serves both scoring and generation; take another chat template"
-        )
+    # Otherwise no table would serve both scoring and generation.
+    assert encoded.ids[: encoded.start] == prompter.prompt(question), question
     return encoded.ids[encoded.start :]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 from vestige.api.inputs import PathLikeStr
 from vestige.core.errors import InputError
-from vestige.core.text import closest, one_line
+from vestige.core.text import Names, Sentences, closest, one_line
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -30,7 +30,7 @@ Word: TypeAlias = Literal["pass", "fail", "inconclusive", "not tested"]
 class Rows:
     """A table. A notebook shows its `columns`."""
 
-    columns: ClassVar[tuple[str, ...]] = ()
+    columns: ClassVar[Names] = ()
     if TYPE_CHECKING:  # A field or a property; dataclasses would take a property of this class for a field's default.
 
         @property
@@ -71,7 +71,7 @@ class Model(Rows):
     path: Path
     steps: int
     stopped: str
-    notes: tuple[str, ...] = ()
+    notes: Sentences = ()
     digest: str = ""
     chosen: Mapping[str, Any] | None = None
 
@@ -101,7 +101,7 @@ class Results(Rows):
     columns = ("split", "scope", "format", "attack", "metric", "value", "low", "high", "n")
     rows: tuple[dict[str, Any], ...]
     evidence: tuple[Path, ...]
-    notes: tuple[str, ...] = ()
+    notes: Sentences = ()
     answers: "tuple[ItemScores, ...]" = ()
     summaries: "tuple[Summary, ...]" = ()
     role: str = ""
@@ -224,7 +224,7 @@ class Audit(Rows):
     path: Path
     outcomes: "tuple[AuditOutcome, ...]"
     failed: Mapping[str, str]
-    notes: tuple[str, ...] = ()
+    notes: Sentences = ()
     n_tasks: int = 0
     request: "AuditRequest | None" = None
 
@@ -260,7 +260,7 @@ class Audit(Rows):
         return bool(models) and not self.failed and all(model.passed for model in models)
 
     @property
-    def warnings(self) -> tuple[str, ...]:
+    def warnings(self) -> Sentences:
         """The doubts about the controls, which concern every verdict, in sentences."""
         return tuple(dict.fromkeys(chain.from_iterable(outcome.warnings for outcome in self.outcomes)))
 
@@ -278,7 +278,7 @@ class Audit(Rows):
         return [{**row, "was": was} for row, was in regressions(self.verdicts, read_baseline(Path(baseline)))]
 
     @property
-    def untested(self) -> tuple[str, ...]:
+    def untested(self) -> Sentences:
         """The untested points, in sentences."""
         return tuple(dict.fromkeys(chain.from_iterable(outcome.untested for outcome in self.outcomes)))
 
@@ -312,7 +312,7 @@ class Holes(Rows):
 
     path: Path
     table: "HoleTable"
-    notes: tuple[str, ...] = ()
+    notes: Sentences = ()
 
     @property
     def rows(self) -> list[dict[str, Any]]:
@@ -348,7 +348,7 @@ class Comparison(Rows):
 
     scores: "tuple[ComparedScore, ...]"
     questions: "tuple[ComparedQuestion, ...]" = ()
-    paths: tuple[str, ...] = ()
+    paths: Names = ()
 
     @property
     def page(self) -> str:

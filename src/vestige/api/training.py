@@ -25,6 +25,7 @@ from vestige.api.output import output_in, refuse_torchrun, say_notes
 from vestige.api.results import Model
 from vestige.core.errors import InputError
 from vestige.core.progress import progress_bar, say
+from vestige.core.text import Sentences
 
 if TYPE_CHECKING:
     from vestige.artifacts.layout import SubjectFolder
@@ -90,7 +91,7 @@ def finetune(
     selection.training_settings(path, training)  # Refused before the data are read.
     corpus = corpus_of(data)
     splits = None
-    notes: tuple[str, ...] = ()
+    notes: Sentences = ()
     if forgotten is not None:
         splits = selection.questions(corpus, forgotten)
         notes = splits.told
@@ -262,7 +263,7 @@ def _trained(
     *,
     inputs: Sequence[str | None],
     fresh: bool,
-    notes: tuple[str, ...],
+    notes: Sentences,
 ) -> Model:
     """Train with one or several processes. The first process writes. None of `inputs` may be in the output folder.
 

@@ -61,6 +61,9 @@ class Item:
         return content_id({"question": self.question, "answer": self.answer, "edge": self.edge})
 
 
+Items = tuple[Item, ...]
+
+
 @dataclass(frozen=True)
 class Luck:
     """`answer` is equal for facts with the same guess, `chance` is that guess's probability."""

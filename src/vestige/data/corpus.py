@@ -25,10 +25,10 @@ from typing import NamedTuple, TypeVar
 from vestige.core.errors import InputError
 from vestige.core.files import read_json
 from vestige.core.ids import content_id
-from vestige.core.items import ForgetSet, Item, Scope, called_by_items, questions_digest, taught_digest
+from vestige.core.items import ForgetSet, Item, Items, Scope, called_by_items, questions_digest, taught_digest
 from vestige.core.seeds import generator, shuffled
 from vestige.core.settings import Settings
-from vestige.core.text import one_line
+from vestige.core.text import Sentences, one_line
 from vestige.data.dataset import Dataset, asked_otherwise, scope_of_items
 from vestige.data.facts import said_of_facts, said_of_rewordings
 from vestige.data.folder import MANIFEST, read_dataset
@@ -45,7 +45,7 @@ _RESOURCES = Path(__file__).parent / "resources"
 
 
 @lru_cache(maxsize=1)
-def factual_items() -> tuple[Item, ...]:
+def factual_items() -> Items:
     """The factual questions, in a fixed order. `attribute` is the topic."""
     rows = map(json.loads, text_lines(_RESOURCES / "factual.jsonl"))
     return tuple(Item(r["question"], r["answer"], group=GROUP, attribute=r["topic"]) for r in rows)
@@ -71,19 +71,19 @@ class Splits:
     about each forget item. Items without a known attribute have no scope.
     """
 
-    forget: tuple[Item, ...]
-    retain: tuple[Item, ...]
-    independent: tuple[Item, ...]
-    independent_by_type: Mapping[str, tuple[Item, ...]]
+    forget: Items
+    retain: Items
+    independent: Items
+    independent_by_type: Mapping[str, Items]
     scope_of: Mapping[str, Scope]
 
-    def named(self) -> dict[str, tuple[Item, ...]]:
+    def named(self) -> dict[str, Items]:
         """The splits that have items, by name: forget, retain, independent, independent_<type>."""
         by_type = {f"independent_{name}": items for name, items in self.independent_by_type.items()}
         return _filled({"forget": self.forget, "retain": self.retain, "independent": self.independent, **by_type})
 
 
-def _filled(splits: Mapping[str, tuple[Item, ...]]) -> dict[str, tuple[Item, ...]]:
+def _filled(splits: Mapping[str, Items]) -> dict[str, Items]:
     return {name: items for name, items in splits.items() if items}
 
 
@@ -166,12 +166,12 @@ class Corpus:
 
     source: str
     settings: SourceSettings
-    items: tuple[Item, ...]
-    factual: tuple[Item, ...]
+    items: Items
+    factual: Items
     dataset: Dataset | None
 
     @property
-    def untouched(self) -> dict[str, tuple[Item, ...]]:
+    def untouched(self) -> dict[str, Items]:
         """The splits that no forget set touches."""
         splits = {"factual": self.factual}
         if self.dataset is not None:
@@ -201,9 +201,9 @@ class NamedSplits:
     """
 
     forget: str
-    splits: Mapping[str, tuple[Item, ...]]
+    splits: Mapping[str, Items]
     scopes: Mapping[str, Scope]
-    told: tuple[str, ...] = ()
+    told: Sentences = ()
     taught_without: frozenset[str] = frozenset()
 
     @property
@@ -241,7 +241,7 @@ def open_corpus(settings: SourceSettings) -> Corpus:
     return Corpus(settings.data, settings, items, factual, dataset)
 
 
-def _read(name: str, settings: SourceSettings, *, here: bool = False) -> tuple[Item, ...]:
+def _read(name: str, settings: SourceSettings, *, here: bool = False) -> Items:
     """The items of a source by the columns that the settings name, or of texts and harmful answers as they are.
 
     Split, configuration and limit apply only to the data `here`.
@@ -263,12 +263,12 @@ def _refuse_columns(settings: SourceSettings) -> None:
             raise InputError(f"{one_line(settings.data)} sets its own {name}. Leave --{name} out")
 
 
-def _general(items: Iterable[Item]) -> tuple[Item, ...]:
+def _general(items: Iterable[Item]) -> Items:
     """Items as general questions, which belong to no edge."""
     return tuple(replace(item, edge=None, group=GROUP) for item in items)
 
 
-def _factual(name: str | None) -> tuple[Item, ...]:
+def _factual(name: str | None) -> Items:
     """The general questions of a file, or the built-in ones."""
     if name is None:
         return ()
@@ -307,7 +307,7 @@ def named_splits(
     """
     for option, name in (("--forget", forget), ("--retain", retain)):
         _refuse_missing(option, name)
-    splits: dict[str, tuple[Item, ...]] = {}
+    splits: dict[str, Items] = {}
     scopes: Mapping[str, Scope] = {}
     if corpus.dataset is not None and not Path(forget).is_file():
         by_edges = split_by(corpus.dataset, forget, seed=corpus.settings.split_seed)
@@ -360,7 +360,7 @@ def named_splits(
     return NamedSplits(name, _filled(splits) | corpus.untouched, scopes, tuple(notes), taught_without=taught)
 
 
-def _taught_without(corpus: Corpus, forget: tuple[Item, ...], forgotten: tuple[Item, ...]) -> frozenset[str]:
+def _taught_without(corpus: Corpus, forget: Items, forgotten: Items) -> frozenset[str]:
     """The digests of the data that a retrained control may have been taught.
 
     A control may have been trained without this set alone, or without the earlier ones too.
@@ -440,7 +440,7 @@ def refuse_nothing_kept(corpus: Corpus, splits: NamedSplits) -> None:
         )
 
 
-def left_out(corpus: Corpus, splits: NamedSplits) -> tuple[Item, ...]:
+def left_out(corpus: Corpus, splits: NamedSplits) -> Items:
     """What of the data to teach a model that must never see the forget set: each forget item gone.
 
     A question to forget that the data does not ask is refused, since leaving it out would leave nothing out.
@@ -451,12 +451,12 @@ def left_out(corpus: Corpus, splits: NamedSplits) -> tuple[Item, ...]:
 
 def _forgotten_before(
     corpus: Corpus,
-    splits: Mapping[str, tuple[Item, ...]],
+    splits: Mapping[str, Items],
     before: Sequence[ForgetSet],
     notes: list[str],
     *,
     retain_named: bool,
-) -> tuple[Item, ...]:
+) -> Items:
     """Move items in `before` out of the other splits, and report them. None of a named retain set."""
     # What is forgotten again belongs to this request.
     ids = set[str]().union(*(forget_set.items for forget_set in before))
@@ -478,7 +478,7 @@ def _forgotten_before(
     return forgotten
 
 
-def _scopes_without(dataset: Dataset | None, splits: Mapping[str, tuple[Item, ...]]) -> Mapping[str, Scope]:
+def _scopes_without(dataset: Dataset | None, splits: Mapping[str, Items]) -> Mapping[str, Scope]:
     """Return scopes for `before` items that reveal nothing. None where that was a part of a contract."""
     forgotten = {*splits[BEFORE]}
     edges = {str(i.edge) for i in forgotten}
@@ -505,7 +505,7 @@ def _doubled(corpus: Corpus) -> str:
     )
 
 
-def as_in(corpus: Corpus, items: Sequence[Item]) -> tuple[Item, ...]:
+def as_in(corpus: Corpus, items: Sequence[Item]) -> Items:
     """The items in the words of the data, and with its edges, where it asks the same question; each once.
 
     An answer that differs from the data's is not changed.
@@ -559,7 +559,7 @@ def _counted(corpus: Corpus, name: str, items: Sequence[Item]) -> str:
     return f"{text}, {len(items) - len(pairs)} not in it, such as {one_line(missing.question, width=60)!r}"
 
 
-def without(items: Sequence[Item], forgotten: Sequence[Item]) -> tuple[Item, ...]:
+def without(items: Sequence[Item], forgotten: Sequence[Item]) -> Items:
     """The items that ask none of the forgotten questions, however they word the answer or name the edge."""
     questions = {normalised(i.question) for i in forgotten}
     return tuple(i for i in items if normalised(i.question) not in questions)
@@ -576,7 +576,7 @@ def _refuse_missing(option: str, name: str | None) -> None:
         )
 
 
-def items_of(corpus: Corpus, name: str) -> tuple[Item, ...]:
+def items_of(corpus: Corpus, name: str) -> Items:
     """The items of a file, read as the corpus was, or those that a selector selects, in the order of the corpus.
 
     A pack also accepts the names of its splits, separated by commas.
@@ -601,7 +601,7 @@ def _split_names(settings: SourceSettings, name: str) -> list[str]:
     return []
 
 
-def everything(splits: Sequence[NamedSplits]) -> tuple[Item, ...]:
+def everything(splits: Sequence[NamedSplits]) -> Items:
     """All items of all splits, each once, in the order in which they first appear."""
     by_id: dict[str, Item] = {}
     for view in splits:
@@ -639,7 +639,7 @@ def held_apart(splits: NamedSplits, *, most: int, seed: int) -> HeldOutSplits:
         n = min(most, len(items) // 2)
         parts[name] = balanced_draw(items, n, lambda i: splits.scopes.get(i.id, ""), seed=seed)
     used = {i.id for i in chain.from_iterable(parts.values())}
-    rest: dict[str, tuple[Item, ...]] = {}
+    rest: dict[str, Items] = {}
     for name, items in splits.splits.items():
         rest[name] = tuple(i for i in items if i.id not in used)
     return HeldOutSplits(
@@ -647,7 +647,7 @@ def held_apart(splits: NamedSplits, *, most: int, seed: int) -> HeldOutSplits:
     )
 
 
-def balanced_draw(items: Sequence[Item], n: int, scope: Callable[[Item], str], *, seed: int) -> tuple[Item, ...]:
+def balanced_draw(items: Sequence[Item], n: int, scope: Callable[[Item], str], *, seed: int) -> Items:
     """`n` of the items, in their order. Which ones depends on the seed and on what items there are.
 
     Each edge gives its share, give or take one item, and so does each scope in it. Within those the attributes that
@@ -730,20 +730,20 @@ def probe_sources(
     seed = settings.split_seed
     empty = Corpus(settings.data, settings, (), (), None)
     texts = texts_in(forget, forget_form, n=n_forget, seed=seed)
-    items: tuple[Item, ...] = ()
+    items: Items = ()
     if forget_form == "harmful":
         items = load_harmful(forget, n=n_forget, seed=seed)
     elif not texts:
         items = items_of(empty, forget)
     kept_texts = settings.limited(texts_in(retain_source, kept_form, n=None, seed=seed))
-    kept_items: tuple[Item, ...] = ()
+    kept_items: Items = ()
     if kept_form == "items":
         kept_items = open_corpus(settings.model_copy(update={"data": retain_source})).items
     read = {p.id for p in texts}
     gone = set[str]().union(*(forget_set.items for forget_set in before))
     retained = without(kept_items, items)
     splits = {"forget": items, "retain": tuple(i for i in retained if i.id not in gone)}
-    notes: tuple[str, ...] = ()
+    notes: Sentences = ()
     if n_gone := len(retained) - len(splits["retain"]):
         notes = (f"not kept: {n_gone} questions that were forgotten before",)
     named_sets = NamedSplits(forget, {name: part for name, part in splits.items() if part}, {}, notes)

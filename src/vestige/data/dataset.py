@@ -22,8 +22,9 @@ from typing import NamedTuple
 
 from vestige.core.errors import InputError
 from vestige.core.ids import content_id
-from vestige.core.items import Item, Scope
+from vestige.core.items import Item, Items, Scope
 from vestige.core.seeds import generator, shuffled, uniform_integers
+from vestige.core.text import Names
 from vestige.data.contract_type import (
     N_WRONG,
     ContractType,
@@ -63,12 +64,12 @@ class Dataset:
 
     name: str
     graph: Graph
-    items: tuple[Item, ...]
+    items: Items
     contracts: tuple[Contract, ...]
-    holdout: tuple[Item, ...]
+    holdout: Items
     seed: int
-    factual: tuple[Item, ...] = ()
-    unknown: tuple[str, ...] = ()
+    factual: Items = ()
+    unknown: Names = ()
 
     @cached_property
     def digest(self) -> str:
@@ -86,7 +87,7 @@ class Dataset:
         return {contract.edge: contract for contract in self.contracts}
 
     @cached_property
-    def items_of_edge(self) -> Mapping[str, tuple[Item, ...]]:
+    def items_of_edge(self) -> Mapping[str, Items]:
         """The items of each edge, in their order."""
         items_of: dict[str, list[Item]] = {}
         for item in self.items:
@@ -172,7 +173,7 @@ def compile_planned(drawing: ContractDrawing, graph: Graph) -> Dataset:
 
 def _wrong_values(
     drawing: ContractDrawing, type_: ContractType, attribute: str, id_: str, value: str, elsewhere: Sequence[str]
-) -> tuple[str, ...]:
+) -> Names:
     """Five values other than `value`, all different, which depend on the seed, the edge and the attribute.
 
     First come values that the attribute has `elsewhere`, in other contracts, then further values of its generator, then

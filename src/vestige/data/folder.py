@@ -24,7 +24,7 @@ from vestige.artifacts.provenance import installed_versions
 from vestige.core.errors import InputError
 from vestige.core.files import json_line, new_folder, read_json, replacing, write_json
 from vestige.core.ids import file_digest
-from vestige.core.items import Item
+from vestige.core.items import Item, Items
 from vestige.core.store import read_rows, refuse_another, typed
 from vestige.core.text import one_line
 from vestige.data.contract_type import contract_types
@@ -217,7 +217,7 @@ class _NodeLink:
     edges: tuple[_NodeLinkEdge, ...]
 
 
-def _items(path: Path) -> tuple[Item, ...]:
+def _items(path: Path) -> Items:
     items = tuple(read_rows(path, Item))
     for item in items:
         texts = [item.question, item.answer, *item.perturbed]

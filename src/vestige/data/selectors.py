@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from vestige.core.errors import InputError
-from vestige.core.items import Item
+from vestige.core.items import Item, Items
 from vestige.core.seeds import generator, shuffled
 from vestige.core.text import closest, one_line
 from vestige.data.graph import Graph, shown
@@ -39,7 +39,7 @@ def select_edges(graph: Graph, selector: str, *, seed: int) -> tuple[str, ...]:
     return tuple(edge for edge in graph.edges if edge in chosen)
 
 
-def select_items(items: Sequence[Item], selector: str, *, seed: int, source: str) -> tuple[Item, ...]:
+def select_items(items: Sequence[Item], selector: str, *, seed: int, source: str) -> Items:
     """Return the selected items without a graph, by their edges and groups, in order."""
     edges = list(dict.fromkeys(i.edge for i in items if i.edge is not None))
     groups = {i.group for i in items if i.group is not None}

@@ -72,7 +72,10 @@ def rouge(prediction: str, reference: str, *, stemmer: bool = True) -> RougeScor
     return RougeScores(shared / len(true), recall, f1)
 
 
-def words(text: str, *, stemmer: bool = True) -> tuple[str, ...]:
+Words = tuple[str, ...]
+
+
+def words(text: str, *, stemmer: bool = True) -> Words:
     """The words that ROUGE compares. With `stemmer`, words of four letters and more become stems."""
     words_of_text = _WORD.findall(text.lower())
     if stemmer:
@@ -80,7 +83,7 @@ def words(text: str, *, stemmer: bool = True) -> tuple[str, ...]:
     return tuple(words_of_text)
 
 
-def longest_common_subsequence(first: tuple[str, ...], second: tuple[str, ...]) -> int:
+def longest_common_subsequence(first: Words, second: Words) -> int:
     """Length of the longest subsequence of words that both have, not necessarily adjacent.
 
     Bit-parallel over the words of `second`: a bit is 0 where the row of the dynamic programme steps up (H.
@@ -119,7 +122,7 @@ _SMOOTHED = 0.1
 _TOKEN = re.compile(r"\w+(?:['’]\w+)*|[^\w\s]")
 
 
-def tokens(text: str) -> tuple[str, ...]:
+def tokens(text: str) -> Words:
     """Words, and each other sign for itself; case counts. A script without spaces is one word a run of letters."""
     return tuple(_TOKEN.findall(text))
 
@@ -130,7 +133,7 @@ def self_bleu(texts: Sequence[Sequence[str]], orders: Sequence[int] = ORDERS) ->
         raise ValueError(f"self-BLEU compares texts with each other, and there is {len(texts)}")
     counts = [_ngrams(text, max(orders)) for text in texts]
     # An n-gram's two greatest counts are all that is needed of the references: the second for the text with the first.
-    greatest: dict[tuple[str, ...], list[int]] = {}
+    greatest: dict[Words, list[int]] = {}
     for gram, times in chain.from_iterable(map(Counter.items, counts)):
         greatest[gram] = sorted([*greatest.get(gram, [0, 0]), times])[-2:]
     lengths = Counter(map(len, texts))
@@ -168,15 +171,15 @@ def bleu_of_matches(
     return np.where(counted[:, :1] > 0, scores, 0.0)
 
 
-def _ngrams(text: Sequence[str], longest: int) -> Counter[tuple[str, ...]]:
+def _ngrams(text: Sequence[str], longest: int) -> Counter[Words]:
     """How often the text has each of its n-grams, for n from 1 to `longest`."""
-    counts: Counter[tuple[str, ...]] = Counter()
+    counts: Counter[Words] = Counter()
     for n in range(1, longest + 1):
         counts.update(zip(*(text[start:] for start in range(n)), strict=False))
     return counts
 
 
-def _matched(counts: Mapping[tuple[str, ...], int], most: Mapping[tuple[str, ...], int]) -> Counter[int]:
+def _matched(counts: Mapping[Words, int], most: Mapping[Words, int]) -> Counter[int]:
     """How many n-grams are matched, by n: each at most as often as `most` states that one reference has it."""
     matched = Counter[int]()
     for gram, times in counts.items():
@@ -194,7 +197,7 @@ class SeenNgrams:
 
     def __init__(self, orders: Sequence[int] = ORDERS) -> None:
         self._orders = tuple(orders)
-        self._most: dict[tuple[str, ...], int] = {}
+        self._most: dict[Words, int] = {}
         self._lengths: set[int] = set()
 
     def bleu(self, texts: Sequence[Sequence[str]]) -> Float[np.ndarray, "N M"]:

@@ -19,7 +19,7 @@ from vestige.artifacts.layout import ProbeFolder
 from vestige.core.errors import InputError
 from vestige.core.files import locked, write_jsonl
 from vestige.core.ids import content_id
-from vestige.core.items import Item
+from vestige.core.items import Item, Items
 from vestige.core.seeds import generator, shuffled
 from vestige.core.settings import Settings
 from vestige.core.store import read_rows
@@ -203,7 +203,7 @@ class AdjacentRequest:
     retain_k: int = 2
 
     @property
-    def splits(self) -> Mapping[str, tuple[Item, ...]]:
+    def splits(self) -> Mapping[str, Items]:
         """The items by split."""
         return self.sources.splits.splits
 

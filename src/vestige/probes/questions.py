@@ -54,6 +54,9 @@ seven six some such ten that the their these this those three two with against
 _BEFORE_THING = frozenset(_THING_WORDS.split())
 
 
+Stems = tuple[str, ...]
+
+
 class Token(NamedTuple):
     """A word of a text: unchanged, its stem, where it ends, and whether a sentence can begin with it.
 
@@ -71,7 +74,7 @@ class Keyword:
     """A term in the text's spelling, its stems, its kind, and its score."""
 
     text: str
-    stems: tuple[str, ...]
+    stems: Stems
     kind: Kind
     score: float
 
@@ -111,7 +114,7 @@ def keywords(
 
 class _Term(NamedTuple):
     words: tuple[Token, ...]
-    stems: tuple[str, ...]
+    stems: Stems
     is_name: bool
     after_article: bool
 
@@ -122,8 +125,8 @@ class _Corpus:
     def __init__(self, read: Sequence[Sequence[Token]]) -> None:
         self._capital: Counter[str] = Counter()
         self._small: Counter[str] = Counter()
-        self._n_with: Counter[tuple[str, ...]] = Counter()
-        self._things: Counter[tuple[str, ...]] = Counter()
+        self._n_with: Counter[Stems] = Counter()
+        self._things: Counter[Stems] = Counter()
         self._n_texts = len(read)
         for word in chain.from_iterable(read):
             # DNA is a thing: one capital letter makes a name, all capitals an abbreviation.
@@ -386,7 +389,7 @@ _DEFINES = frozenset(["is", "are", "was", "were", "means", "mean", "refers", "re
 class Sentence:
     """A sentence's stems in order, and its words in small letters."""
 
-    stems: tuple[str, ...]
+    stems: Stems
     words: tuple[str, ...]
 
     def at(self, term: Sequence[str]) -> int:
