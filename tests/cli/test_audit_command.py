@@ -239,7 +239,7 @@ def test_verdicts_of_an_earlier_audit_that_are_replaced_are_named(made, tmp_path
     assert "are replaced" not in capfd.readouterr().err + first.stderr
     assert {v["subject"] for v in json.loads((tmp_path / "audited" / "verdicts.json").read_text())} == {"ga", "npo"}
     second = vestige(*words(made, output_dir=run, unlearned=str(other)), code=None)
-    line = "the verdicts on ga, of an earlier audit here, are replaced; give the model again to keep them"
+    line = "The verdicts of an earlier audit here are replaced. To keep ga, give all models together."
     assert line in capfd.readouterr().err + second.stderr
     assert re.search(r"forget\.jsonl-\w{8}: verdicts", " ".join(second.output.split()))
     assert "verdicts, target" not in " ".join(second.output.split())

@@ -149,7 +149,7 @@ def audit(
     gone = [name for name in before if name not in request.names("unlearned")]
     if gone:
         names = one_line(", ".join(gone), width=200)
-        say(f"the verdicts on {names}, of an earlier audit here, are replaced; give the model again to keep them")
+        say(f"The verdicts of an earlier audit here are replaced. To keep {names}, give all models together.")
     return Audit(run, (judged.outcome,), failed, request.splits.told, judged.n_tasks, request)
 
 

@@ -109,9 +109,9 @@ def init_command(
     typer.echo("\n".join(lines))
     if any(RATE in line for line in lines):
         say(f"{RATE} is the learning rate that find-rate prints as chosen")
-    say("a control must answer the retained questions as the target does; compare exact_match")
+    say("A control must answer the retained questions like the target. Compare exact_match of the two evaluations.")
     if target:
-        say("train one control first, and the others when it does (--learning-rate, --lora-rank 0)")
+        say("Train one control first, and the others once it does (--learning-rate, --lora-rank 0).")
 
 
 class _Models(NamedTuple):
