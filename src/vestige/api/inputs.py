@@ -157,9 +157,9 @@ def in_python(text: str) -> str:
 
 
 @overload
-def path_of(model: None) -> None: ...
-@overload
 def path_of(model: ModelLike) -> str: ...
+@overload
+def path_of(model: None) -> None: ...
 def path_of(model: ModelLike | None) -> str | None:
     """The name of a model. One in memory is written to the cache once, under its digest."""
     if model is None or isinstance(model, str | PathLike):

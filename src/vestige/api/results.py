@@ -27,6 +27,9 @@ Word: TypeAlias = Literal["pass", "fail", "inconclusive", "not tested"]
 """The verdict on a claim."""
 
 
+Row = dict[str, Any]
+
+
 class Rows:
     """A table. A notebook shows its `columns`."""
 
@@ -78,7 +81,7 @@ class Model(Rows):
     def __fspath__(self) -> str:
         return str(self.path)
 
-    def training_log(self) -> list[dict[str, Any]]:
+    def training_log(self) -> list[Row]:
         """Return the log of the training, a row a step: the loss and its terms in nats a token."""
         from vestige.artifacts.layout import SubjectFolder
         from vestige.artifacts.records import read_training_log
@@ -86,7 +89,7 @@ class Model(Rows):
         return read_training_log(SubjectFolder(self.path).training_log)
 
     @property
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[Row]:
         """The rows of the training log."""
         return self.training_log()
 
@@ -99,7 +102,7 @@ class Results(Rows):
     """Estimates of one model or of an attack on it: a row each, with interval and n, and the place of the evidence."""
 
     columns = ("split", "scope", "format", "attack", "metric", "value", "low", "high", "n")
-    rows: tuple[dict[str, Any], ...]
+    rows: tuple[Row, ...]
     evidence: tuple[Path, ...]
     notes: Sentences = ()
     answers: "tuple[ItemScores, ...]" = ()
@@ -265,13 +268,13 @@ class Audit(Rows):
         return tuple(dict.fromkeys(chain.from_iterable(outcome.warnings for outcome in self.outcomes)))
 
     @property
-    def verdicts(self) -> list[dict[str, Any]]:
+    def verdicts(self) -> list[Row]:
         """Return the rows of verdicts.json: `subject`, `claim`, `verdict`, `bound`, `reason` and the evidence."""
         from vestige.artifacts.verdicts import verdict_rows
 
         return verdict_rows(self.outcomes)
 
-    def regressions(self, baseline: PathLikeStr) -> list[dict[str, Any]]:
+    def regressions(self, baseline: PathLikeStr) -> list[Row]:
         """The verdicts that are worse than in an earlier run (its folder or verdicts.json), each with `was`."""
         from vestige.artifacts.verdicts import read_baseline, regressions
 
@@ -283,7 +286,7 @@ class Audit(Rows):
         return tuple(dict.fromkeys(chain.from_iterable(outcome.untested for outcome in self.outcomes)))
 
     @property
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[Row]:
         """A row for each verdict."""
         columns = ("subject", "forget", "claim", "verdict", "bound", "at_least", "at_most", "against", "reason")
         return [dict(zip(columns, itemgetter(*columns)(row), strict=True)) for row in self.verdicts]
@@ -315,7 +318,7 @@ class Holes(Rows):
     notes: Sentences = ()
 
     @property
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[Row]:
         """A row for each number of each source, with interval and n. False holes are the placebos'."""
         from vestige.artifacts.holes import estimates_of
 
@@ -328,7 +331,7 @@ class Holes(Rows):
         return rows
 
     @property
-    def holes(self) -> list[dict[str, Any]]:
+    def holes(self) -> list[Row]:
         """The confirmed holes: prompt, source, both answers and scores, group."""
         from vestige.artifacts.layout import ProbeFolder
         from vestige.core.files import read_jsonl
@@ -359,7 +362,7 @@ class Comparison(Rows):
         return render_comparison(self.scores, self.questions, HEADS, [cells_of(s) for s in self.scores], self.paths)
 
     @property
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[Row]:
         """The rows as dicts."""
         return [asdict(score) for score in self.scores]
 

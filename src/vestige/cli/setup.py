@@ -19,7 +19,7 @@ from vestige.api.output import say_notes
 from vestige.cli.command import in_words, itself, settings_rows
 from vestige.core.errors import InputError
 from vestige.core.progress import say
-from vestige.core.text import closest, one_line
+from vestige.core.text import Texts, closest, one_line
 from vestige.report.text import print_json
 
 if TYPE_CHECKING:
@@ -121,8 +121,8 @@ class _Models(NamedTuple):
     """
 
     target: str
-    unlearned: tuple[str, ...]
-    retrained: tuple[str, ...]
+    unlearned: Texts
+    retrained: Texts
     start: str
     method: str
 

@@ -61,7 +61,7 @@ class Item:
         return content_id({"question": self.question, "answer": self.answer, "edge": self.edge})
 
 
-Items = tuple[Item, ...]
+ItemTuple = tuple[Item, ...]
 
 
 @dataclass(frozen=True)

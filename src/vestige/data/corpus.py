@@ -25,7 +25,7 @@ from typing import NamedTuple, TypeVar
 from vestige.core.errors import InputError
 from vestige.core.files import read_json
 from vestige.core.ids import content_id
-from vestige.core.items import ForgetSet, Item, Items, Scope, called_by_items, questions_digest, taught_digest
+from vestige.core.items import ForgetSet, Item, ItemTuple, Scope, called_by_items, questions_digest, taught_digest
 from vestige.core.seeds import generator, shuffled
 from vestige.core.settings import Settings
 from vestige.core.text import Sentences, one_line
@@ -45,7 +45,7 @@ _RESOURCES = Path(__file__).parent / "resources"
 
 
 @lru_cache(maxsize=1)
-def factual_items() -> Items:
+def factual_items() -> ItemTuple:
     """The factual questions, in a fixed order. `attribute` is the topic."""
     rows = map(json.loads, text_lines(_RESOURCES / "factual.jsonl"))
     return tuple(Item(r["question"], r["answer"], group=GROUP, attribute=r["topic"]) for r in rows)
@@ -71,19 +71,19 @@ class Splits:
     about each forget item. Items without a known attribute have no scope.
     """
 
-    forget: Items
-    retain: Items
-    independent: Items
-    independent_by_type: Mapping[str, Items]
+    forget: ItemTuple
+    retain: ItemTuple
+    independent: ItemTuple
+    independent_by_type: Mapping[str, ItemTuple]
     scope_of: Mapping[str, Scope]
 
-    def named(self) -> dict[str, Items]:
+    def named(self) -> dict[str, ItemTuple]:
         """The splits that have items, by name: forget, retain, independent, independent_<type>."""
         by_type = {f"independent_{name}": items for name, items in self.independent_by_type.items()}
         return _filled({"forget": self.forget, "retain": self.retain, "independent": self.independent, **by_type})
 
 
-def _filled(splits: Mapping[str, Items]) -> dict[str, Items]:
+def _filled(splits: Mapping[str, ItemTuple]) -> dict[str, ItemTuple]:
     return {name: items for name, items in splits.items() if items}
 
 
@@ -166,12 +166,12 @@ class Corpus:
 
     source: str
     settings: SourceSettings
-    items: Items
-    factual: Items
+    items: ItemTuple
+    factual: ItemTuple
     dataset: Dataset | None
 
     @property
-    def untouched(self) -> dict[str, Items]:
+    def untouched(self) -> dict[str, ItemTuple]:
         """The splits that no forget set touches."""
         splits = {"factual": self.factual}
         if self.dataset is not None:
@@ -201,7 +201,7 @@ class NamedSplits:
     """
 
     forget: str
-    splits: Mapping[str, Items]
+    splits: Mapping[str, ItemTuple]
     scopes: Mapping[str, Scope]
     told: Sentences = ()
     taught_without: frozenset[str] = frozenset()
@@ -241,7 +241,7 @@ def open_corpus(settings: SourceSettings) -> Corpus:
     return Corpus(settings.data, settings, items, factual, dataset)
 
 
-def _read(name: str, settings: SourceSettings, *, here: bool = False) -> Items:
+def _read(name: str, settings: SourceSettings, *, here: bool = False) -> ItemTuple:
     """The items of a source by the columns that the settings name, or of texts and harmful answers as they are.
 
     Split, configuration and limit apply only to the data `here`.
@@ -263,12 +263,12 @@ def _refuse_columns(settings: SourceSettings) -> None:
             raise InputError(f"{one_line(settings.data)} sets its own {name}. Leave --{name} out")
 
 
-def _general(items: Iterable[Item]) -> Items:
+def _general(items: Iterable[Item]) -> ItemTuple:
     """Items as general questions, which belong to no edge."""
     return tuple(replace(item, edge=None, group=GROUP) for item in items)
 
 
-def _factual(name: str | None) -> Items:
+def _factual(name: str | None) -> ItemTuple:
     """The general questions of a file, or the built-in ones."""
     if name is None:
         return ()
@@ -307,7 +307,7 @@ def named_splits(
     """
     for option, name in (("--forget", forget), ("--retain", retain)):
         _refuse_missing(option, name)
-    splits: dict[str, Items] = {}
+    splits: dict[str, ItemTuple] = {}
     scopes: Mapping[str, Scope] = {}
     if corpus.dataset is not None and not Path(forget).is_file():
         by_edges = split_by(corpus.dataset, forget, seed=corpus.settings.split_seed)
@@ -360,7 +360,7 @@ def named_splits(
     return NamedSplits(name, _filled(splits) | corpus.untouched, scopes, tuple(notes), taught_without=taught)
 
 
-def _taught_without(corpus: Corpus, forget: Items, forgotten: Items) -> frozenset[str]:
+def _taught_without(corpus: Corpus, forget: ItemTuple, forgotten: ItemTuple) -> frozenset[str]:
     """The digests of the data that a retrained control may have been taught.
 
     A control may have been trained without this set alone, or without the earlier ones too.
@@ -440,7 +440,7 @@ def refuse_nothing_kept(corpus: Corpus, splits: NamedSplits) -> None:
         )
 
 
-def left_out(corpus: Corpus, splits: NamedSplits) -> Items:
+def left_out(corpus: Corpus, splits: NamedSplits) -> ItemTuple:
     """What of the data to teach a model that must never see the forget set: each forget item gone.
 
     A question to forget that the data does not ask is refused, since leaving it out would leave nothing out.
@@ -451,12 +451,12 @@ def left_out(corpus: Corpus, splits: NamedSplits) -> Items:
 
 def _forgotten_before(
     corpus: Corpus,
-    splits: Mapping[str, Items],
+    splits: Mapping[str, ItemTuple],
     before: Sequence[ForgetSet],
     notes: list[str],
     *,
     retain_named: bool,
-) -> Items:
+) -> ItemTuple:
     """Move items in `before` out of the other splits, and report them. None of a named retain set."""
     # What is forgotten again belongs to this request.
     ids = set[str]().union(*(forget_set.items for forget_set in before))
@@ -478,7 +478,7 @@ def _forgotten_before(
     return forgotten
 
 
-def _scopes_without(dataset: Dataset | None, splits: Mapping[str, Items]) -> Mapping[str, Scope]:
+def _scopes_without(dataset: Dataset | None, splits: Mapping[str, ItemTuple]) -> Mapping[str, Scope]:
     """Return scopes for `before` items that reveal nothing. None where that was a part of a contract."""
     forgotten = {*splits[BEFORE]}
     edges = {str(i.edge) for i in forgotten}
@@ -505,7 +505,7 @@ def _doubled(corpus: Corpus) -> str:
     )
 
 
-def as_in(corpus: Corpus, items: Sequence[Item]) -> Items:
+def as_in(corpus: Corpus, items: Sequence[Item]) -> ItemTuple:
     """The items in the words of the data, and with its edges, where it asks the same question; each once.
 
     An answer that differs from the data's is not changed.
@@ -559,7 +559,7 @@ def _counted(corpus: Corpus, name: str, items: Sequence[Item]) -> str:
     return f"{text}, {len(items) - len(pairs)} not in it, such as {one_line(missing.question, width=60)!r}"
 
 
-def without(items: Sequence[Item], forgotten: Sequence[Item]) -> Items:
+def without(items: Sequence[Item], forgotten: Sequence[Item]) -> ItemTuple:
     """The items that ask none of the forgotten questions, however they word the answer or name the edge."""
     questions = {normalised(i.question) for i in forgotten}
     return tuple(i for i in items if normalised(i.question) not in questions)
@@ -576,7 +576,7 @@ def _refuse_missing(option: str, name: str | None) -> None:
         )
 
 
-def items_of(corpus: Corpus, name: str) -> Items:
+def items_of(corpus: Corpus, name: str) -> ItemTuple:
     """The items of a file, read as the corpus was, or those that a selector selects, in the order of the corpus.
 
     A pack also accepts the names of its splits, separated by commas.
@@ -601,7 +601,7 @@ def _split_names(settings: SourceSettings, name: str) -> list[str]:
     return []
 
 
-def everything(splits: Sequence[NamedSplits]) -> Items:
+def everything(splits: Sequence[NamedSplits]) -> ItemTuple:
     """All items of all splits, each once, in the order in which they first appear."""
     by_id: dict[str, Item] = {}
     for view in splits:
@@ -639,7 +639,7 @@ def held_apart(splits: NamedSplits, *, most: int, seed: int) -> HeldOutSplits:
         n = min(most, len(items) // 2)
         parts[name] = balanced_draw(items, n, lambda i: splits.scopes.get(i.id, ""), seed=seed)
     used = {i.id for i in chain.from_iterable(parts.values())}
-    rest: dict[str, Items] = {}
+    rest: dict[str, ItemTuple] = {}
     for name, items in splits.splits.items():
         rest[name] = tuple(i for i in items if i.id not in used)
     return HeldOutSplits(
@@ -647,7 +647,7 @@ def held_apart(splits: NamedSplits, *, most: int, seed: int) -> HeldOutSplits:
     )
 
 
-def balanced_draw(items: Sequence[Item], n: int, scope: Callable[[Item], str], *, seed: int) -> Items:
+def balanced_draw(items: Sequence[Item], n: int, scope: Callable[[Item], str], *, seed: int) -> ItemTuple:
     """`n` of the items, in their order. Which ones depends on the seed and on what items there are.
 
     Each edge gives its share, give or take one item, and so does each scope in it. Within those the attributes that
@@ -730,13 +730,13 @@ def probe_sources(
     seed = settings.split_seed
     empty = Corpus(settings.data, settings, (), (), None)
     texts = texts_in(forget, forget_form, n=n_forget, seed=seed)
-    items: Items = ()
+    items: ItemTuple = ()
     if forget_form == "harmful":
         items = load_harmful(forget, n=n_forget, seed=seed)
     elif not texts:
         items = items_of(empty, forget)
     kept_texts = settings.limited(texts_in(retain_source, kept_form, n=None, seed=seed))
-    kept_items: Items = ()
+    kept_items: ItemTuple = ()
     if kept_form == "items":
         kept_items = open_corpus(settings.model_copy(update={"data": retain_source})).items
     read = {p.id for p in texts}

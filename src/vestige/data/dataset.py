@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from vestige.core.errors import InputError
 from vestige.core.ids import content_id
-from vestige.core.items import Item, Items, Scope
+from vestige.core.items import Item, ItemTuple, Scope
 from vestige.core.seeds import generator, shuffled, uniform_integers
 from vestige.core.text import Names
 from vestige.data.contract_type import (
@@ -64,11 +64,11 @@ class Dataset:
 
     name: str
     graph: Graph
-    items: Items
+    items: ItemTuple
     contracts: tuple[Contract, ...]
-    holdout: Items
+    holdout: ItemTuple
     seed: int
-    factual: Items = ()
+    factual: ItemTuple = ()
     unknown: Names = ()
 
     @cached_property
@@ -87,7 +87,7 @@ class Dataset:
         return {contract.edge: contract for contract in self.contracts}
 
     @cached_property
-    def items_of_edge(self) -> Mapping[str, Items]:
+    def items_of_edge(self) -> Mapping[str, ItemTuple]:
         """The items of each edge, in their order."""
         items_of: dict[str, list[Item]] = {}
         for item in self.items:

@@ -24,9 +24,9 @@ from vestige.artifacts.provenance import installed_versions
 from vestige.core.errors import InputError
 from vestige.core.files import json_line, new_folder, read_json, replacing, write_json
 from vestige.core.ids import file_digest
-from vestige.core.items import Item, Items
+from vestige.core.items import Item, ItemTuple
 from vestige.core.store import read_rows, refuse_another, typed
-from vestige.core.text import one_line
+from vestige.core.text import Sentences, one_line
 from vestige.data.contract_type import contract_types
 from vestige.data.dataset import (
     Contract,
@@ -192,7 +192,7 @@ class _About:
     """The part of a manifest that is read."""
 
     seed: int
-    unknown: tuple[str, ...]
+    unknown: Sentences
 
 
 @dataclass(frozen=True)
@@ -217,7 +217,7 @@ class _NodeLink:
     edges: tuple[_NodeLinkEdge, ...]
 
 
-def _items(path: Path) -> Items:
+def _items(path: Path) -> ItemTuple:
     items = tuple(read_rows(path, Item))
     for item in items:
         texts = [item.question, item.answer, *item.perturbed]

@@ -23,7 +23,7 @@ import numpy as np
 
 from vestige.core.errors import InputError
 from vestige.core.seeds import generator, random_words, uniform_integers
-from vestige.core.text import closest, one_line
+from vestige.core.text import Names, closest, one_line
 from vestige.data.tables import read_table
 
 if TYPE_CHECKING:
@@ -59,12 +59,12 @@ class Graph:
     """Nodes, and edges by id, both in their order. `parts` names components by number."""
 
     name: str
-    nodes: tuple[str, ...]
+    nodes: Names
     edges: Mapping[str, Edge]
     parts: Mapping[int, str] = field(default_factory=dict)
 
     @cached_property
-    def types(self) -> tuple[str, ...]:
+    def types(self) -> Names:
         """The contract types, in the order of their first edge."""
         return tuple(dict.fromkeys(edge.type for edge in self.edges.values()))
 

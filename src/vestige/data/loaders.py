@@ -20,9 +20,9 @@ from pydantic import Field
 from vestige.core.errors import InputError
 from vestige.core.files import refuse_special
 from vestige.core.ids import file_digest
-from vestige.core.items import Item, Items
+from vestige.core.items import Item, ItemTuple
 from vestige.core.settings import Settings, packaged_toml
-from vestige.core.text import closest, one_line
+from vestige.core.text import Names, closest, one_line
 from vestige.data.columns import Cells, items_in_table
 from vestige.data.tables import FORMS, SourceTable, TableRow, read_table, shown
 
@@ -153,21 +153,21 @@ class Pack(Settings):
     """Id on the hub. None where the files lie elsewhere (`files`)."""
     revision: str = ""
     files: str = ""
-    data: tuple[str, ...]
-    factual: tuple[str, ...] = ()
+    data: Names
+    factual: Names = ()
     splits: dict[str, PackSplit]
     published: tuple[Published, ...] = ()
     folder: str = ""
     """Where its files lie here. Empty for the hub."""
 
-    def items(self, names: Iterable[str]) -> Items:
+    def items(self, names: Iterable[str]) -> ItemTuple:
         """The items of the splits, each once, in their order."""
         items: dict[Item, None] = {}
         for name in names:
             items |= dict.fromkeys(self._read(self.splits[name]))
         return tuple(items)
 
-    def _read(self, split: PackSplit) -> Items:
+    def _read(self, split: PackSplit) -> ItemTuple:
         source: str | Path = f"{self.hub}@{self.revision}" if not self.folder else self._file(split)
         columns_by_key = split.model_dump(include=_KEYS, exclude_none=True)
         keys = {name.removesuffix("_key"): key for name, key in columns_by_key.items()}
@@ -259,7 +259,7 @@ def load_items(
     config: str | None = None,
     limit: str | None = None,
     keep_duplicates: bool = False,
-) -> Items:
+) -> ItemTuple:
     """The items of `source`, in its order. InputError names the file, line and column of the mistake.
 
     A local path is looked for first. Its extension decides the form. `split` and `config` concern folders and the hub.

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from vestige.core.errors import InputError
-from vestige.core.items import Item, Items
+from vestige.core.items import Item, ItemTuple
 from vestige.core.seeds import generator, shuffled
-from vestige.core.text import closest, one_line
+from vestige.core.text import Names, closest, one_line
 from vestige.data.graph import Graph, shown
 from vestige.data.tables import text_lines
 
@@ -23,7 +23,7 @@ _NAMED = ("edge", "person")
 """The kinds whose value is a name in the data's column `edge`, `contract` or `person`."""
 
 
-def select_edges(graph: Graph, selector: str, *, seed: int) -> tuple[str, ...]:
+def select_edges(graph: Graph, selector: str, *, seed: int) -> Names:
     """The ids of the selected edges, each once, in the order of the graph. Selecting none is refused.
 
     `seed` applies to `random` without an own seed.
@@ -39,7 +39,7 @@ def select_edges(graph: Graph, selector: str, *, seed: int) -> tuple[str, ...]:
     return tuple(edge for edge in graph.edges if edge in chosen)
 
 
-def select_items(items: Sequence[Item], selector: str, *, seed: int, source: str) -> Items:
+def select_items(items: Sequence[Item], selector: str, *, seed: int, source: str) -> ItemTuple:
     """Return the selected items without a graph, by their edges and groups, in order."""
     edges = list(dict.fromkeys(i.edge for i in items if i.edge is not None))
     groups = {i.group for i in items if i.group is not None}

@@ -17,7 +17,7 @@ from scipy.optimize import minimize
 from vestige.core.errors import InputError
 from vestige.core.items import Item, Scope
 from vestige.core.seeds import generator
-from vestige.core.text import one_line
+from vestige.core.text import Texts, one_line
 from vestige.data.corpus import NamedSplits
 from vestige.data.findings import (
     Check,
@@ -78,7 +78,7 @@ def _is_long(answer: str) -> bool:
     return sum(word not in COMMON_WORDS for word in words(answer)) >= LONG
 
 
-def _wordings(item: Item) -> tuple[str, ...]:
+def _wordings(item: Item) -> Texts:
     if item.paraphrase is None:
         return (item.question,)
     return item.question, item.paraphrase
@@ -175,9 +175,7 @@ def _conditional_logit(
 # A whole data set
 
 
-def check_splits(
-    splits: NamedSplits, settings: SoundnessSettings, *, seed: int
-) -> tuple[tuple[Check, ...], tuple[str, ...]]:
+def check_splits(splits: NamedSplits, settings: SoundnessSettings, *, seed: int) -> tuple[tuple[Check, ...], Texts]:
     """All checks that apply, and in sentences which do not.
 
     Wrong options of retain items come from retain items alone, so that no guesser learns from forget answers.
@@ -230,13 +228,11 @@ def _by_options(forget: Sequence[Item], retain: Sequence[Item], settings: Soundn
         why = f"{len(taught)} retain items can be asked with options; to learn from them takes {LEAST_TAUGHT}"
         return undecided("options alone", why)
     guess = options_only(taught)
-    edges: list[str] | None = [choice.edge for choice in asked if choice.edge is not None]
-    if len(edges) < len(asked):
-        edges = None
+    edges = [choice.edge for choice in asked if choice.edge is not None]
     outcome = above_own_options(
         [picks(guess(choice)) for choice in asked],
         [choice.answer for choice in asked],
-        edges,
+        edges if len(edges) == len(asked) else None,
         seed=seed,
         draws=settings.permutations,
     )

@@ -17,7 +17,7 @@ from typing import Any
 
 from vestige.core.errors import InputError
 from vestige.core.files import open_input, read_bytes
-from vestige.core.text import one_line
+from vestige.core.text import Names, one_line
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class SourceTable:
     """The rows of one source, and all their columns, in order of first appearance."""
 
     source: str
-    names: tuple[str, ...]
+    names: Names
     rows: tuple[TableRow, ...]
 
 

@@ -35,7 +35,7 @@ from typing import Any, Literal, TypeAlias, TypeVar
 
 from vestige.core.errors import InputError
 from vestige.core.ids import content_id
-from vestige.core.items import Item, Items
+from vestige.core.items import Item, ItemTuple
 from vestige.core.seeds import derive_seed
 from vestige.core.text import half_character
 from vestige.data.columns import RECOGNISED
@@ -145,7 +145,7 @@ _RESPONSES = (
 """The columns of a response and of its label, in each of the two forms."""
 
 
-def load_harmful(source: str | Path = SAFE_RLHF, *, n: int | None = None, seed: int = 0) -> Items:
+def load_harmful(source: str | Path = SAFE_RLHF, *, n: int | None = None, seed: int = 0) -> ItemTuple:
     """`n` prompts with an unsafe response each."""
     table = source_table(source, split="train", config=None)
     responses = _responses(table.names)
@@ -250,7 +250,7 @@ _BEGINNING = 8
 """The number of words of a text in the prompt for the rest."""
 
 
-def items_in(name: str) -> Items | None:
+def items_in(name: str) -> ItemTuple | None:
     """Harmful answers or texts of a file as items. None where it holds questions, or is no file.
 
     The prompt is a text's title and first words, and the answer is the rest.

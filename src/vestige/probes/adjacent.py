@@ -19,7 +19,7 @@ from vestige.artifacts.layout import ProbeFolder
 from vestige.core.errors import InputError
 from vestige.core.files import locked, write_jsonl
 from vestige.core.ids import content_id
-from vestige.core.items import Item, Items
+from vestige.core.items import Item, ItemTuple
 from vestige.core.seeds import generator, shuffled
 from vestige.core.settings import Settings
 from vestige.core.store import read_rows
@@ -36,6 +36,7 @@ from vestige.probes.questions import (
     AdjacentQuestion,
     AdjacentSettings,
     QuestionDesk,
+    Source,
     adjacent,
     as_they_are,
     plain,
@@ -203,7 +204,7 @@ class AdjacentRequest:
     retain_k: int = 2
 
     @property
-    def splits(self) -> Mapping[str, Items]:
+    def splits(self) -> Mapping[str, ItemTuple]:
         """The items by split."""
         return self.sources.splits.splits
 
@@ -237,7 +238,8 @@ def adjacent_of(request: AdjacentRequest) -> dict[str, Adjacent]:
         forget, before = _edges(request, "forget"), _edges(request, BEFORE)
         around = neighbour_questions(dataset, forget, request.neighbours, seed=seed, before=before)
         return {"forget": around, "retain": kept}
-    background = [source_text(source, most) for source in (*items, *texts)]
+    retained: tuple[Source, ...] = (*items, *texts)
+    background = [source_text(source, most) for source in retained]
     near = adjacent(sources.forget, request.settings, by=by, seed=seed, background=background)
     if texts:
         settings = request.settings.model_copy(update={"k": request.retain_k})
@@ -269,7 +271,7 @@ def beginnings_in(folder: ProbeFolder) -> list[str]:
 
 def _adjacent_identity(request: AdjacentRequest) -> dict[str, Any]:
     by, before, texts = request.by, request.splits.get(BEFORE, ()), request.sources.retain_texts
-    retained = (*request.splits.get("retain", ()), *texts)
+    retained: tuple[Source, ...] = (*request.splits.get("retain", ()), *texts)
     asking = request.neighbours if by == "graph" else request.settings
     identity = {
         "version": VERSION,

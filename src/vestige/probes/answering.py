@@ -22,7 +22,7 @@ from vestige.artifacts.layout import ProbeFolder
 from vestige.core.errors import InputError
 from vestige.core.files import append_lines, json_line, read_log
 from vestige.core.ids import content_id
-from vestige.core.items import Items
+from vestige.core.items import ItemTuple
 from vestige.core.seeds import derive_seed
 from vestige.core.settings import Settings
 from vestige.judges.base import Grader, Judge, Judgement, Request
@@ -184,7 +184,7 @@ class KnownAnswersJudge:
     """
 
     judge_told: Judge
-    items: Items
+    items: ItemTuple
 
     @property
     def name(self) -> str:
@@ -230,7 +230,7 @@ class KnownAnswersJudge:
         return Judgement(LATENT_J, {**judgement.values, "valid": 1.0, "gibberish": 1.0})
 
 
-def told(grader: Grader, items: Items) -> Grader:
+def told(grader: Grader, items: ItemTuple) -> Grader:
     """The judge, with the true answers of these items."""
     judge = KnownAnswersJudge(grader.judge, items)
     return Grader(judge, {**grader.identity, "known_answers": judge.digest}, grader.writer)
