@@ -35,7 +35,7 @@ class Repository(NamedTuple):
 
 
 _RECALLED = ["--logs", "column:score=recalled", "--logs", "task:by_level=forget", "--logs", "task:utility=retain"]
-_LOSS = ["--logs", "column:score=loss", "--logs", "score:loss=0..20,lower"]
+_LOSS = ["--logs", "column:score=loss", "--logs", "score:loss=0..45,lower"]
 _LOGP = ["--logs", "column:score=raw_logprobs", "--logs", "score:raw_logprobs=-20..0"]
 REPOSITORIES = (
     Repository("danieltennant/unlearning-compression", "15fc965", "none", "", of_bank("llama-3.2-1b/forget10")),

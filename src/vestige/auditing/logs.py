@@ -32,6 +32,9 @@ from vestige.logs import log_files, read_log, reader_of, why_unread
 from vestige.logs.bank import digest_of, text_digest
 from vestige.logs.log import TASKS, GivenLog, How, Log, LogPart
 
+LEFT_OUT = "It is left out."
+"""The end of the sentence on a model that cannot be judged."""
+
 
 class Stated(NamedTuple):
     """The user's statements about logs: split by task, scale by score, and column by kind."""
@@ -108,7 +111,7 @@ def judge_logs(
             if not forgiving or error.name in targets:
                 raise
             kept = tuple(column for column in together.columns if column.entry.name != error.name)
-            together = together._replace(columns=kept, left_out=(*together.left_out, f"{error} It is left out."))
+            together = together._replace(columns=kept, left_out=(*together.left_out, f"{error} {LEFT_OUT}"))
 
 
 class TogetherRead(NamedTuple):
@@ -155,7 +158,7 @@ def read_logs(
             raise refused
         # All at once: every round reads the pattern over questions of all logs again.
         out = {one.name for one in unfit}
-        left_out += [f"{one} It is left out." for one in {one.name: one for one in unfit}.values()]
+        left_out += [f"{one} {LEFT_OUT}" for one in {one.name: one for one in unfit}.values()]
         read = [parsed for parsed in read if parsed.entry.name not in out]
 
 
@@ -256,7 +259,7 @@ class _Reading:
     def _leave_out(self, error: Unfit, out: set[str]) -> None:
         if self.left_out is None or error.name in self.targets:
             raise error
-        self.left_out.append(f"{error} It is left out.")
+        self.left_out.append(f"{error} {LEFT_OUT}")
         out.add(error.name)
 
     def _without_copies(self, read: Sequence[_ParsedLog], out: set[str]) -> list[_ParsedLog]:
@@ -834,12 +837,14 @@ def _compared(columns: Sequence[LogColumn], notes: list[str], unfit: list[Unfit]
         if model not in fit:
             unfit.append(Unfit(model[0], of_model[0]))
         notes += [f"{problem.rstrip('.')}; this score is not compared." for problem in of_model]
-    for model in {one.entry.model: one.entry for one in columns if one.entry.role == "unlearned"}.values():
-        own = [one.part.name for one in columns if one.entry.model == model.model and one.part.split == "forget"]
-        if own and model.model not in fit and model.model not in problems:
+    for entry in {one.entry.model: one.entry for one in columns if one.entry.role == "unlearned"}.values():
+        names = [one.part.name for one in columns if one.entry.model == entry.model and one.part.split == "forget"]
+        if names and entry.model not in fit and entry.model not in problems:
             shown = listed(name for split, name in of_target if split == "forget")
-            why = f"{model.who} has the scores {listed(own)} of the forget set, and the target {shown}: none in common."
-            unfit.append(Unfit(model.name, why))
+            why = (
+                f"{entry.who} has the scores {listed(names)} of the forget set, and the target {shown}: none in common."
+            )
+            unfit.append(Unfit(entry.name, f"{why} None is in common."))
     for (split, name), models in lacking.items():
         notes.append(
             f"The target has no score {name} in the split {split}, which {len(set(models))} other models have."

@@ -347,6 +347,7 @@ def _in_words(left_out: Sequence[tuple[Path, str]]) -> str:
     return "; ".join(reasons)
 
 
+_MOST_DROPPED = 5
 _LEAD: "tuple[Claim, Claim]" = ("not expressed", "utility preserved")
 
 
@@ -360,6 +361,7 @@ def _print_short(run: "RunFolder", outcomes: "Sequence[AuditOutcome]") -> None:
         tested_said,
         verdict_word,
     )
+    from vestige.auditing.logs import LEFT_OUT
 
     for outcome in outcomes:
         lines = {(v.subject, v.claim): v for v in outcome.verdicts}
@@ -377,6 +379,11 @@ def _print_short(run: "RunFolder", outcomes: "Sequence[AuditOutcome]") -> None:
         levels = [f"{subject} {leaks[subject].said()}" for subject in outcome.unlearned if subject in leaks]
         if len(levels) > 1:
             print(one_line(f"All models in {form}: {'; '.join(levels)}", width=2000))
+        dropped = [text for text in outcome.untested if text.endswith(LEFT_OUT)]
+        for text in dropped[:_MOST_DROPPED]:
+            print(one_line(text, width=400))
+        if len(dropped) > _MOST_DROPPED:
+            print(f"{len(dropped) - _MOST_DROPPED} more models are left out. The report names them.")
         for text in (*outcome.warnings, *map(reversal_said, outcome.reversals)):
             print(one_line(text, width=1000))
     print(
