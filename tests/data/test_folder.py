@@ -22,14 +22,14 @@ def contents(folder):
 
 
 @pytest.fixture(scope="module")
-def sample1(tmp_path_factory):
+def compiled(tmp_path_factory):
     folder = tmp_path_factory.mktemp("compiled") / "sample1"
     manifest = compile_to_folder("sample1", folder)
     return folder, manifest
 
 
-def test_a_folder_holds_what_the_manifest_says(sample1):
-    folder, manifest = sample1
+def test_a_folder_holds_what_the_manifest_says(compiled):
+    folder, manifest = compiled
     found = contents(folder)
     assert set(found) - {"manifest.json"} == set(manifest["files"])
     assert {
@@ -48,15 +48,15 @@ def test_a_folder_holds_what_the_manifest_says(sample1):
     # sales: 14 + 3 * 8 + 3 * 7 + 3 * 2 = 65 over 10
 
 
-def test_the_same_settings_give_the_same_bytes(sample1, tmp_path):
+def test_the_same_settings_give_the_same_bytes(compiled, tmp_path):
     compile_to_folder("sample1", tmp_path / "again")
-    assert contents(tmp_path / "again") == contents(sample1[0])
+    assert contents(tmp_path / "again") == contents(compiled[0])
     compile_to_folder("sample1", tmp_path / "other", seed=1)
-    assert contents(tmp_path / "other")["pistol.json"] != contents(sample1[0])["pistol.json"]
+    assert contents(tmp_path / "other")["pistol.json"] != contents(compiled[0])["pistol.json"]
 
 
-def test_pistol_json_has_pistols_rows_and_edges_csv_the_columns_that_others_rely_on(sample1):
-    folder, _ = sample1
+def test_pistol_json_has_pistols_rows_and_edges_csv_the_columns_that_others_rely_on(compiled):
+    folder, _ = compiled
     rows = json.loads((folder / "pistol.json").read_text())
     assert len(rows) == 400
     assert all(list(row) == ["question", "answer", "edge"] for row in rows)
@@ -83,8 +83,8 @@ def test_pistol_json_has_pistols_rows_and_edges_csv_the_columns_that_others_rely
     assert (of["E2_q2"]["component"], of["E2_q2"]["first"], of["E2_q2"]["second"]) == ("3", "E2", "q2")
 
 
-def test_the_graph_file_is_networkxs(sample1):
-    stored = json.loads((sample1[0] / "graph.json").read_text())
+def test_the_graph_file_is_networkxs(compiled):
+    stored = json.loads((compiled[0] / "graph.json").read_text())
     graph = nx.node_link_graph(stored, edges="edges")
     assert (graph.number_of_nodes(), graph.number_of_edges()) == (24, 20)
     assert graph.nodes["A"]["degree"] == 8

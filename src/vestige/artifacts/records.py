@@ -21,6 +21,9 @@ from vestige.core.items import ForgetSet, Item
 from vestige.core.store import OR_DELETE, SCHEMA, load, read_rows, read_versioned, save
 from vestige.core.text import Items
 
+Row = dict[str, Any]
+"""A row of a table or a record, by column."""
+
 ROLES = ("base", "target", "retrained", "unlearned", "suppressed")
 """A model's roles in a run, in the order of pages and tables."""
 
@@ -187,7 +190,7 @@ def write_summary(folder: EvalFolder, summary: Summary, basis: str = "") -> None
     note_bytes(folder, path, basis)
 
 
-def write_scores(folder: EvalFolder, rows: Iterable[dict[str, Any]], basis: str = "") -> None:
+def write_scores(folder: EvalFolder, rows: Iterable[Row], basis: str = "") -> None:
     """Write the items' scores, which follow from the records."""
     write_jsonl(folder.scores, rows)
     note_bytes(folder, folder.scores, basis)
@@ -222,7 +225,7 @@ def write_finished(path: Path, body: Mapping[str, Any]) -> None:
     write_json(path, {**whole, "seal": content_id(whole, length=64)})
 
 
-def read_finished(path: Path, *needed: str) -> dict[str, Any]:
+def read_finished(path: Path, *needed: str) -> Row:
     """A finished subject's `done.json`.
 
     Args:
@@ -255,7 +258,7 @@ def forgotten_by(model: str) -> tuple[ForgetSet, ...]:
     return read_spec(folder.spec).forgotten
 
 
-def read_training_log(path: Path) -> list[dict[str, Any]]:
+def read_training_log(path: Path) -> list[Row]:
     """The lines of a training's log, none where it wrote none. One without step, epoch, loss or tokens is refused."""
     lines = list(read_jsonl(path)) if path.exists() else []
     for n, line in enumerate(lines, 1):
@@ -286,13 +289,13 @@ def read_trajectory(path: Path) -> list[ScoredPoint]:
     return []
 
 
-def read_records(folder: EvalFolder) -> list[dict[str, Any]]:
+def read_records(folder: EvalFolder) -> list[Row]:
     """The records of an evaluation, in the plan's order. Refused unless they are as they were written."""
     check_bytes(folder, folder.records)
     return list(read_jsonl(folder.records))
 
 
-def read_scores(folder: EvalFolder) -> Iterator[dict[str, Any]]:
+def read_scores(folder: EvalFolder) -> Iterator[Row]:
     """The items' scores, in the plan's order. Refused unless they are as they were written."""
     check_bytes(folder, folder.scores)
     return read_jsonl(folder.scores)
@@ -323,7 +326,7 @@ class ItemScores(NamedTuple):
     stands_for: Mapping[str, str] = MappingProxyType({})
 
 
-def item_rows(asked: ItemScores) -> Iterator[dict[str, Any]]:
+def item_rows(asked: ItemScores) -> Iterator[Row]:
     """A row for each question, split and metric of an evaluation.
 
     Questions of a scope get further rows for the scope.
@@ -350,7 +353,7 @@ def item_rows(asked: ItemScores) -> Iterator[dict[str, Any]]:
                     }
 
 
-def read_scored_records(folder: EvalFolder) -> list[dict[str, Any]]:
+def read_scored_records(folder: EvalFolder) -> list[Row]:
     """Return the records with the values of their metrics."""
     records, scores = read_records(folder), list(read_scores(folder))
     if not all(isinstance(row, dict) for row in (*records, *scores)):
@@ -382,7 +385,7 @@ def evaluations_of(subject: SubjectFolder) -> tuple[list[EvalFolder], list[EvalF
     return current, stale
 
 
-def result_rows(summaries: Iterable[Summary]) -> list[dict[str, Any]]:
+def result_rows(summaries: Iterable[Summary]) -> list[Row]:
     """The rows of tables/results.csv."""
     rows = []
     for s in summaries:
@@ -395,7 +398,7 @@ def result_rows(summaries: Iterable[Summary]) -> list[dict[str, Any]]:
     return rows
 
 
-def write_csv(path: Path, columns: Sequence[str], rows: Iterable[dict[str, Any]]) -> None:
+def write_csv(path: Path, columns: Sequence[str], rows: Iterable[Row]) -> None:
     """Write rows as CSV with a header.
 
     Text that a spreadsheet would run as a formula gets a leading apostrophe (OWASP, CSV injection), and carriage

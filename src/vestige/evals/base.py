@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from vestige.models.reading import Prompted, TextReading
 
 Record = Mapping[str, Any]
+Records = list[dict[str, Any]]
+"""Of one evaluation, a record for each question."""
 
 
 @dataclass(frozen=True)
@@ -128,7 +130,7 @@ class Evaluation(Settings):
         """Reject a text with more tokens than the subject's context, as far as known. No query is sent."""
 
     @abstractmethod
-    def collect(self, subject: "LoadedModel", questions: Sequence[Any]) -> list[dict[str, Any]]:
+    def collect(self, subject: "LoadedModel", questions: Sequence[Any]) -> Records:
         """Return one record each, in order. Except for rounding, a record depends only on its item."""
 
     def known_replies(
@@ -172,7 +174,7 @@ class ToRead:
     """The texts to read, and the function that turns their readings, in order, into records."""
 
     prompts: "list[Prompted]"
-    records: "Callable[[Sequence[TextReading]], list[dict[str, Any]]]"
+    records: "Callable[[Sequence[TextReading]], Records]"
 
 
 class Reads(Evaluation):
@@ -182,7 +184,7 @@ class Reads(Evaluation):
     def to_read(self, subject: "LoadedModel", questions: Sequence[Any]) -> ToRead:
         """Return the texts to read, and their records, in order."""
 
-    def collect(self, subject: "LoadedModel", questions: Sequence[Any]) -> list[dict[str, Any]]:
+    def collect(self, subject: "LoadedModel", questions: Sequence[Any]) -> Records:
         """One record each, in order."""
         return collected(subject, [self.to_read(subject, questions)])[0]
 
@@ -191,7 +193,7 @@ class Reads(Evaluation):
         self.to_read(subject, questions)
 
 
-def collected(subject: "LoadedModel", parts: Sequence[ToRead]) -> list[list[dict[str, Any]]]:
+def collected(subject: "LoadedModel", parts: Sequence[ToRead]) -> list[Records]:
     """Return the records of each part, from one reading of all texts."""
     from vestige.models.reading import Asking  # Which imports torch.
 
@@ -205,7 +207,7 @@ def collected(subject: "LoadedModel", parts: Sequence[ToRead]) -> list[list[dict
     return records
 
 
-def with_unasked(questions: Sequence[Any], records: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+def with_unasked(questions: Sequence[Any], records: Iterable[dict[str, Any]]) -> Records:
     """Return the records in order, with a record of the reason for each skipped item."""
     remaining = iter(records)
     return [

@@ -26,7 +26,7 @@ from vestige.core.errors import InputError
 from vestige.core.items import Item
 from vestige.core.seeds import derive_seed
 from vestige.core.text import one_line
-from vestige.evals.base import SHARE, Evaluation, InAudit, Measure, Record, View, labels
+from vestige.evals.base import SHARE, Evaluation, InAudit, Measure, Record, Records, View, labels
 from vestige.metrics.memorization import compression_ratio, memorised
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ class AcrSettings(Evaluation):
         """Each item by itself: a search takes long, and a kill should cost no more than one."""
         return [[n] for n in range(len(questions))]
 
-    def collect(self, subject: LoadedModel, questions: Sequence[Item]) -> list[dict[str, Any]]:
+    def collect(self, subject: LoadedModel, questions: Sequence[Item]) -> Records:
         """One record an item."""
         return [self._record(subject, item) for item in questions]
 
@@ -117,7 +117,7 @@ class AcrSettings(Evaluation):
         from vestige.attacks.gcg import GcgSettings, find_prompt
 
         text = text_of(subject, item, self.form)
-        records: list[dict[str, Any]] = []
+        records: Records = []
 
         def attempt(n_tokens: int) -> bool:
             searching = GcgSettings(

@@ -40,6 +40,7 @@ from vestige.evals.base import (
     SHARE,
     Evaluation,
     Record,
+    Records,
     View,
     cloze_prompt,
     few_shot_prompt,
@@ -174,14 +175,14 @@ class FreeformSettings(LeakJudgeSettings, Evaluation):
             for put in question.puts.values():
                 subject.prompter.encode(put.text, put.answer)
 
-    def collect(self, subject: LoadedModel, questions: Sequence[FreeformQuestion]) -> list[dict[str, Any]]:
+    def collect(self, subject: LoadedModel, questions: Sequence[FreeformQuestion]) -> Records:
         """Return one record an item, with the reply in each form."""
         for question in questions:
             if not normalised(question.item.answer):
                 raise InputError(
                     f"the question {one_line(question.item.question, width=60)!r} has an answer that no reply can match"
                 )
-        records: list[dict[str, Any]] = [
+        records: Records = [
             {
                 **labels(a.item),
                 "fact": fact_of(a.item),

@@ -33,7 +33,7 @@ from vestige.core.items import QUESTION_FORMS, Item
 from vestige.core.seeds import generator
 from vestige.core.text import one_line
 from vestige.data.facts import BLANK, fact_of
-from vestige.evals.base import Evaluation, InAudit, Record, View, labels, replies_to, reply_record
+from vestige.evals.base import Evaluation, InAudit, Record, Records, View, labels, replies_to, reply_record
 from vestige.evals.freeform import tells
 from vestige.judges.leaks import ReplyTo
 from vestige.metrics.leaks import LEAK
@@ -121,13 +121,13 @@ class IndirectSettings(Evaluation):
             rows.append([i, q.item.group, q.item.attribute, sought, other, q.two_hop])
         return content_id(rows, length=32)
 
-    def collect(self, subject: LoadedModel, questions: Sequence[IndirectQuestion]) -> list[dict[str, Any]]:
+    def collect(self, subject: LoadedModel, questions: Sequence[IndirectQuestion]) -> Records:
         """One record an item, with the replies of each form."""
         generated: dict[int, str] = {}
         if self.target:
             target = _loaded_target(subject, self.target, self.target_weights)
             generated = written_questions(target, [q.item for q in questions], self.max_new_tokens)
-        records: list[dict[str, Any]] = []
+        records: Records = []
         asked: list[tuple[int, str, str]] = []
         for n, question in enumerate(questions):
             item, other = question.item, question.retained

@@ -34,7 +34,7 @@ from vestige.core.seeds import generator
 from vestige.core.text import one_line
 from vestige.core.threads import one_blas_thread
 from vestige.data.mcq import MOST_OPTIONS, Choice, OptionDrawing, Unasked, choices_of
-from vestige.evals.base import Evaluation, InAudit, Record, View, results, with_unasked
+from vestige.evals.base import Evaluation, InAudit, Record, Records, View, results, with_unasked
 
 if TYPE_CHECKING:
     from vestige.models.load import LoadedModel
@@ -112,7 +112,7 @@ class InsideSettings(Evaluation):
         """One portion: the probe is fitted on all retained items at once."""
         return [list(range(len(questions)))]
 
-    def collect(self, subject: LoadedModel, questions: Sequence[Compared | Unasked]) -> list[dict[str, Any]]:
+    def collect(self, subject: LoadedModel, questions: Sequence[Compared | Unasked]) -> Records:
         """One record a question.
 
         Items without wrong answers get a reason. InputError where the weights are not here.

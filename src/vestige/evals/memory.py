@@ -37,6 +37,7 @@ from vestige.evals.base import (
     InAudit,
     Measure,
     Record,
+    Records,
     View,
     labels,
     replies_to,
@@ -89,7 +90,7 @@ class MemorySettings(Evaluation):
         rows = [[i.id, i.group, i.attribute, right_answer(i), wrong_answers(i)] for i in questions.values()]
         return content_id(rows, length=32)
 
-    def collect(self, subject: LoadedModel, questions: Sequence[Item]) -> list[dict[str, Any]]:
+    def collect(self, subject: LoadedModel, questions: Sequence[Item]) -> Records:
         """One record an item."""
         encoded = [subject.prompter.encode(i.question, i.answer) for i in questions]
         records = [
@@ -166,7 +167,7 @@ def wrong_answers(item: Item) -> tuple[str, ...]:
 
 def _texts(
     subject: LoadedModel, items: Sequence[Item], encoded: Sequence[Encoded], settings: MemorySettings
-) -> list[dict[str, Any]]:
+) -> Records:
     """Read question and answer, and return values of their own tokens. The template's are read and not kept."""
     from vestige.models.scoring import gradient_norm, score_texts
 
@@ -186,7 +187,7 @@ def _texts(
     return rows
 
 
-def _compared(subject: LoadedModel, items: Sequence[Item]) -> list[dict[str, Any]]:
+def _compared(subject: LoadedModel, items: Sequence[Item]) -> Records:
     """The right answer in the words of the wrong ones, and those, where the item has any."""
     from vestige.models.options import score_options
 
@@ -194,7 +195,7 @@ def _compared(subject: LoadedModel, items: Sequence[Item]) -> list[dict[str, Any
     encoded = []
     for n, texts in answers.items():
         encoded.append([subject.prompter.encode(items[n].question, text) for text in texts])
-    compared: list[dict[str, Any]] = [{} for _ in items]
+    compared: Records = [{} for _ in items]
     read = score_options(subject.model, encoded, layout=subject.way)
     for (n, texts), scores in zip(answers.items(), read, strict=True):
         scored = [{"text": t, "logp": list(s.logp), "end_logp": s.end_logp} for t, s in zip(texts, scores, strict=True)]
@@ -202,9 +203,9 @@ def _compared(subject: LoadedModel, items: Sequence[Item]) -> list[dict[str, Any
     return compared
 
 
-def _replies(subject: LoadedModel, encoded: Sequence[Encoded], settings: MemorySettings) -> list[dict[str, Any]]:
+def _replies(subject: LoadedModel, encoded: Sequence[Encoded], settings: MemorySettings) -> Records:
     """Return the reply to each question, and, if an answer has at least two tokens, the reply after its first half."""
-    replies: list[dict[str, Any]] = []
+    replies: Records = []
     for reply in replies_to(subject, [e.ids[: e.start] for e in encoded], settings.max_new_tokens):
         replies.append({"knowledge": reply_record(subject, reply)})
     # Of one token no half could be given with a rest to find.

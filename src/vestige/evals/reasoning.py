@@ -16,7 +16,7 @@ the first three. Its reasoning field is the trace.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field, PositiveInt
 
@@ -24,7 +24,7 @@ from vestige.artifacts.scores import Format
 from vestige.core.items import Item
 from vestige.core.text import open_thought, split_thoughts
 from vestige.data.facts import fact_of
-from vestige.evals.base import Evaluation, InAudit, Record, labels, replies_to, reply_record
+from vestige.evals.base import Evaluation, InAudit, Record, Records, labels, replies_to, reply_record
 from vestige.judges.leaks import ReplyTo
 from vestige.metrics.leaks import LEAK
 
@@ -64,10 +64,10 @@ class ReasoningSettings(Evaluation):
     closing: str = Field("</think>", min_length=1)
     """Mark that closes a trace."""
 
-    def collect(self, subject: "LoadedModel", questions: Sequence[Item]) -> list[dict[str, Any]]:
+    def collect(self, subject: "LoadedModel", questions: Sequence[Item]) -> Records:
         """One record an item, with the reply of each form."""
         prompter = subject.prompter
-        records: list[dict[str, Any]] = []
+        records: Records = []
         prompts = []
         begun = []
         for item in questions:

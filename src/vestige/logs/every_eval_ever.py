@@ -1,7 +1,6 @@
 """Instance-level results of Every Eval Ever (instance_level_eval.schema.json), a line for each sample."""
 
 from collections import defaultdict
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ from vestige.logs.log import (
     NOTE,
     Beginning,
     How,
+    Json,
     Log,
     LogReading,
     hits_or_graded,
@@ -56,7 +56,7 @@ def read(path: Path, how: How) -> Log:
     return reading.log()
 
 
-def _of(row: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+def _of(row: Json, key: str) -> Json:
     value = row.get(key)
     if isinstance(value, dict):
         return value

@@ -21,6 +21,7 @@ from vestige.logs.log import (
     NOTE,
     Beginning,
     How,
+    Json,
     Log,
     LogReading,
     hits_or_graded,
@@ -56,7 +57,7 @@ def read(path: Path, how: How) -> Log:
     header, samples = _stored(path)
     reading = LogReading(path, how)
     stated = header.get("eval")
-    evaluation: Mapping[str, Any] = stated if isinstance(stated, dict) else {}
+    evaluation: Json = stated if isinstance(stated, dict) else {}
     reading.task = str(evaluation.get("task") or "")
     for part, name in (("eval", "model_generate_config"), ("plan", "config")):
         config = header[part].get(name) if isinstance(header.get(part), dict) else None
@@ -94,7 +95,7 @@ class _Samples:
         self.unread: dict[str, str] = {}
         self._seen: set[tuple[str, str]] = set()
 
-    def add(self, path: Path, sample: Mapping[str, Any]) -> None:
+    def add(self, path: Path, sample: Json) -> None:
         item, epoch = str(sample["id"]), str(sample.get("epoch", 1))
         if (item, epoch) in self._seen:
             raise InputError(
@@ -131,7 +132,7 @@ class _Samples:
                 self.reasons[item] = "the log does not hold the sample"
 
 
-def _by_scorer(sample: Mapping[str, Any]) -> Mapping[str, Any]:
+def _by_scorer(sample: Json) -> Json:
     """The scores of a sample by scorer. Some writers list them, and the oldest logs have one under `score`."""
     scores = sample.get("scores", sample.get("score"))
     if isinstance(scores, list):
@@ -176,7 +177,7 @@ def _add(reading: LogReading, table: _Samples, name: str, scored: Mapping[str, l
     )
 
 
-def _stored(path: Path) -> tuple[Mapping[str, Any], Any]:
+def _stored(path: Path) -> tuple[Json, Any]:
     """The header and the samples of a log. The samples are None where it holds the header alone."""
     with open_input(path) as file:
         packed = file.read(2) == b"PK"

@@ -6,7 +6,7 @@ the right option among all (softmax), and its bits.
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from vestige.logs.log import (
     NOTE,
     Beginning,
     How,
+    Json,
     Log,
     LogReading,
     hits_or_graded,
@@ -56,9 +57,9 @@ def read(path: Path, how: How) -> Log:
     return reading.log()
 
 
-def _by_filter(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
+def _by_filter(rows: Sequence[Json]) -> dict[str, list[Json]]:
     """The rows of each filter. Old versions do not name it: they write all documents again for each filter."""
-    by_filter: dict[str, list[Mapping[str, Any]]] = {}
+    by_filter: dict[str, list[Json]] = {}
     seen: dict[str, int] = {}
     for row in rows:
         if "filter" in row:
@@ -75,7 +76,7 @@ def _by_filter(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str,
     return by_filter
 
 
-def _add(reading: LogReading, rows: list[Mapping[str, Any]], suffix: str) -> None:
+def _add(reading: LogReading, rows: list[Json], suffix: str) -> None:
     rows = sorted(rows, key=lambda row: _order(row["doc_id"]))
     requests = [_requests(row["arguments"]) for row in rows]
     first = [calls[0] if calls else [] for calls in requests]
@@ -117,7 +118,7 @@ def _add(reading: LogReading, rows: list[Mapping[str, Any]], suffix: str) -> Non
         reading.settings |= {key: str(settings[key]) for key in ALIKE if key in settings}
 
 
-def _note(row: Mapping[str, Any], metric: str) -> Any:
+def _note(row: Json, metric: str) -> Any:
     document = row.get("doc")
     if isinstance(document, dict):
         return note_on(document.get(NOTE), metric)
@@ -137,7 +138,7 @@ def _requests(stored: Any) -> list[list[Any]]:
     return [list(one.values()) if isinstance(one, dict) else in_order(one) for one in requests]
 
 
-def _metrics(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+def _metrics(rows: Sequence[Json]) -> list[str]:
     for row in rows:
         if isinstance(row.get("metrics"), list):
             return [str(name) for name in row["metrics"]]
@@ -145,14 +146,14 @@ def _metrics(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     return numbers
 
 
-def _reply(row: Mapping[str, Any]) -> str:
+def _reply(row: Json) -> str:
     replies = in_order(row.get("filtered_resps")) or [""]
     if isinstance(replies[0], str):
         return replies[0]
     return ""
 
 
-def _options(rows: Sequence[Mapping[str, Any]], requests: Sequence[list[list[Any]]]) -> list[np.ndarray] | None:
+def _options(rows: Sequence[Json], requests: Sequence[list[list[Any]]]) -> list[np.ndarray] | None:
     """The log-likelihoods of all options of every document, in nats. None where the documents were not asked so."""
     found = []
     for row, calls in zip(rows, requests, strict=True):
@@ -176,10 +177,10 @@ def _options_asked(requests: Sequence[list[list[Any]]]) -> QuestionType:
 def _add_options(
     reading: LogReading,
     options: list[np.ndarray],
-    rows: Sequence[Mapping[str, Any]],
+    rows: Sequence[Json],
     requests: Sequence[list[list[Any]]],
     label: tuple[QuestionType, str],
-    about: Mapping[str, Any],
+    about: Json,
 ) -> None:
     asked, suffix = label
     right = _right_options(options, rows, requests)
@@ -216,7 +217,7 @@ def _add_options(
 
 
 def _right_options(
-    options: Sequence[np.ndarray], rows: Sequence[Mapping[str, Any]], requests: Sequence[list[list[Any]]]
+    options: Sequence[np.ndarray], rows: Sequence[Json], requests: Sequence[list[list[Any]]]
 ) -> list[int | None] | None:
     """The place of the right option of every document. None where no way of reading the target fits the log's `acc`."""
     by_number: list[int | None] = []

@@ -19,9 +19,11 @@ from vestige.artifacts.scores import Measurement, ScoreType, Split
 from vestige.core.errors import InputError
 from vestige.core.files import MOST_READ, open_input, read_bytes, read_json
 from vestige.core.store import typed
-from vestige.core.text import one_line
+from vestige.core.text import Texts, one_line
 
 Scores = Float[np.ndarray, " N"]
+Json = Mapping[str, Any]
+"""An object of a log."""
 
 
 NOTE = "vestige"
@@ -52,11 +54,11 @@ class LogPart(NamedTuple):
     split: str
     measurement: Measurement
     scores: Scores
-    ids: tuple[str, ...] = ()
-    prompts: tuple[str, ...] = ()
-    questions: tuple[str, ...] = ()
-    answers: tuple[str, ...] = ()
-    replies: tuple[str, ...] = ()
+    ids: Texts = ()
+    prompts: Texts = ()
+    questions: Texts = ()
+    answers: Texts = ()
+    replies: Texts = ()
     reasons: Mapping[int, str] = {}
     chance: float | None = None
     task: str = ""
@@ -90,7 +92,7 @@ class Log(NamedTuple):
     parts: tuple[LogPart, ...]
     prompt: str = ""
     settings: Mapping[str, str] = {}
-    unread: tuple[str, ...] = ()
+    unread: Texts = ()
 
 
 class GivenLog(NamedTuple):
@@ -163,7 +165,7 @@ class Beginning:
         return _begun(self.head, self.whole)
 
     @property
-    def first_row(self) -> Mapping[str, Any]:
+    def first_row(self) -> Json:
         """The object in the first line of a file of JSON lines, or the first of a list. Empty where there is none."""
         value = self.value
         if isinstance(value, list):
@@ -351,9 +353,7 @@ class LogReading:
             raise InputError(f"{self.path}: {label} has not as many texts as scores. The log is damaged.")
         self.parts.append(part)
 
-    def _add_noted(
-        self, scores: list[Any], columns: Mapping[str, list[Any]], notes: Sequence[Mapping[str, Any]]
-    ) -> None:
+    def _add_noted(self, scores: list[Any], columns: Mapping[str, list[Any]], notes: Sequence[Json]) -> None:
         """Take the scores of one measurement of an export, split by split."""
         by_split: dict[str, list[int]] = {}
         for place, note in enumerate(notes):
@@ -395,7 +395,7 @@ class LogReading:
         return Log(tuple(self.parts), prompt, dict(self.settings), tuple(dict.fromkeys(self.unread)))
 
 
-def _noted(path: Path, note: Mapping[str, Any]) -> Noted:
+def _noted(path: Path, note: Json) -> Noted:
     chance = note.get("chance")
     if chance is not None and (not isinstance(chance, int | float) or not math.isfinite(chance)):
         raise InputError(f"{path}: the chance {one_line(str(chance), width=40)} is no number. The export was changed.")
@@ -498,11 +498,11 @@ def _outside(values: Scores, low: float, high: float) -> str:
 
 
 @cache
-def _kept(column: tuple[str, ...]) -> tuple[str, ...]:
+def _kept(column: Texts) -> Texts:
     return column
 
 
-def _shared(column: tuple[str, ...]) -> tuple[str, ...]:
+def _shared(column: Texts) -> Texts:
     """The same tuple for the same texts: a thousand logs of one data set hold its questions once."""
     if column:
         return _kept(column)
@@ -632,7 +632,7 @@ def _slowly(path: Path, number: int, line: bytes) -> Any:
         raise InputError(f"{path}, line {number}: is not JSON ({one_line(str(error))}). The log is damaged.") from error
 
 
-def listed(where: Path, value: Any, keys: Sequence[str]) -> list[Mapping[str, Any]]:
+def listed(where: Path, value: Any, keys: Sequence[str]) -> list[Json]:
     """A list of objects that all have `keys`, or an InputError."""
     if not isinstance(value, list) or not all(isinstance(row, dict) and all(k in row for k in keys) for row in value):
         raise InputError(f"{where}: is no list of objects with {', '.join(keys)}. The log is damaged or another tool's")

@@ -42,7 +42,7 @@ from vestige.report.evidence import (
     forget_label,
     split_of,
 )
-from vestige.report.first_screen import audit_block, spanned
+from vestige.report.first_screen import Block, audit_block, spanned
 from vestige.report.holes import Probe, holes_block, holes_payload, placed
 from vestige.report.words import (
     attack_name,
@@ -174,7 +174,7 @@ _SPLITS = ("forget", "retain", "independent")
 _SCOPES = ("free", "guessable", "entailed")
 
 
-def payload(contents: Contents) -> dict[str, Any]:
+def payload(contents: Contents) -> Block:
     """The data of the page, as JSON values. Models and forget sets are represented by their list index."""
     subjects = contents.evidence.subjects
     splits: set[str] = set()
@@ -227,7 +227,7 @@ def payload(contents: Contents) -> dict[str, Any]:
     }
 
 
-def _results(contents: Contents, measures: dict[tuple[str, str, str], int]) -> dict[str, Any]:
+def _results(contents: Contents, measures: dict[tuple[str, str, str], int]) -> Block:
     """The estimates, each with the place of the evaluation that it was made from.
 
     Those of single contracts are carried in the leading measure alone. tables/results.csv has the others.
@@ -249,7 +249,7 @@ def _results(contents: Contents, measures: dict[tuple[str, str, str], int]) -> d
     return {"results": rows, "evals": evals}
 
 
-def _items(contents: Contents) -> dict[str, Any]:
+def _items(contents: Contents) -> Block:
     answers, items = contents.answers, contents.shown
     texts: dict[str, int] = {}
 
@@ -276,7 +276,7 @@ def _items(contents: Contents) -> dict[str, Any]:
     }
 
 
-def audit_payload(outcome: AuditOutcome, palette: Mapping[str, int]) -> dict[str, Any]:
+def audit_payload(outcome: AuditOutcome, palette: Mapping[str, int]) -> Block:
     """One audit. Subjects, attacks and formats are represented by their list index."""
     colours = Colours(outcome, palette)
     formats = list(dict.fromkeys((line.format, line.unit == "bits") for line in outcome.curves))
@@ -320,7 +320,7 @@ def audit_payload(outcome: AuditOutcome, palette: Mapping[str, int]) -> dict[str
     }
 
 
-def _cells(outcome: AuditOutcome, colours: Colours) -> dict[str, Any]:
+def _cells(outcome: AuditOutcome, colours: Colours) -> Block:
     """Every number of the audit in one form: subject, attack, format and quantity as places in `words`, the estimate.
 
     `shown` has the page's words by index, and `css` the subjects' colours.
@@ -358,7 +358,7 @@ def _digits(x: float | None) -> float | None:
     return float(f"{x:.6g}")
 
 
-def sections(contents: Contents) -> dict[str, Any]:
+def sections(contents: Contents) -> Block:
     """The template's variables."""
     evidence, (form, _, metric) = contents.evidence, contents.leading
     disputes = [forget_set.dispute for forget_set in contents.forget_sets if forget_set.dispute]
