@@ -499,8 +499,9 @@ def test_what_vestige_made_is_called_as_it_was_when_it_was_made(made, tmp_path):
     target, control, _, unlearned = (m.model for m in audited.models(made))
     found = named_models(target, [unlearned], [f"{control}/model"])
     assert [m.name for m in found] == ["target", "retrained 0", "ga"]
-    delivered = shutil.copytree(target, tmp_path / "delivered")
-    assert [m.name for m in named_models(target, [str(delivered)], [])] == ["target", "delivered"]
+    for model in (target, unlearned):
+        delivered = shutil.copytree(model, tmp_path / f"delivered {Path(model).name}")
+        assert named_models(target, [str(delivered)], [])[1].name == delivered.name
 
 
 def test_a_control_without_a_name_of_its_own_is_called_by_what_it_left_out_and_its_seed(made, tmp_path):

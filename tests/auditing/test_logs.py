@@ -334,7 +334,7 @@ def test_one_command_judges_a_saves_folder(tmp_path, put):
     first = {v["subject"]: v["verdict"] for v in verdicts if v["claim"] == "not expressed"}
     assert first == {"NPO, checkpoint 4": "fail", "NPO, checkpoint 12": "fail", "RMU": "pass"}
     assert (tmp_path / "run" / "report.html").is_file()
-    assert "nothing in its place says whose it is" in done.output
+    assert "its path names no role" in done.output
     again = cli("audit", "--why", "--output-dir", tmp_path / "run")
     assert again.exit_code == 3
     assert "weights of no model were seen" in again.output
@@ -462,14 +462,14 @@ def test_a_model_that_passes_all_that_logs_can_show_ends_with_0_and_a_claim_can_
     done = cli("audit", *words, "--output-dir", tmp_path / "run")
     assert done.exit_code == 0, done.output
     last = done.output.strip().splitlines()[-1]
-    assert last.startswith("honest passes the 2 of 6 claims that logs can show. Next: ")
+    assert last.startswith("honest passes the 2 of 6 claims that these logs test. Next: ")
     assert len(last) < 200
     rows = json.loads((tmp_path / "run" / "verdicts.json").read_text())
     assert {row["claim"] for row in rows if row["verdict"] == "not tested"} == {
         "not recoverable", "indistinguishable", "benchmark valid"}  # fmt: skip
     # The page says what the terminal says, and has nothing on what was not tested but the word and the reason.
     page = (tmp_path / "run" / "report.html").read_text().split('<script type="application/json"')[0]
-    assert "<h1>the forget set: honest passes the 2 of 6 claims that logs can show.</h1>" in page
+    assert "<h1>the forget set: honest passes the 2 of 6 claims that these logs test.</h1>" in page
     assert "inconclusive</a>" not in page
     assert "inconclusive</span>" not in page
     assert "is shown to have" not in page

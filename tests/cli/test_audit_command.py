@@ -203,7 +203,7 @@ def test_a_plan_is_printed_without_models_and_writes_nothing(made, tmp_path, mon
     assert "matrix products: " in capfd.readouterr().err + ended.stderr
     said = " ".join(ended.output.split())
     assert "4 facts in 1 wording each, 2 controls, 2 forms of question, 1 attacks" in said
-    assert "to exceed 5 % (2 bits an answer), and passes where all are shown to be below 20 % (6 bits)" in said
+    assert "above 5 % (2 bits an answer), and passes if every leak is shown below 20 % (6 bits)" in said
     assert "single facts cannot be tested, which takes three controls" in said
     found = json.loads(vestige(*asked, "--json", code=None).stdout)
     assert (found["facts"], found["controls"], found["given_away"]) == (4, 5, 3)
@@ -239,8 +239,7 @@ def test_verdicts_of_an_earlier_audit_that_are_replaced_are_named(made, tmp_path
     assert "are replaced" not in capfd.readouterr().err + first.stderr
     assert {v["subject"] for v in json.loads((tmp_path / "audited" / "verdicts.json").read_text())} == {"ga", "npo"}
     second = vestige(*words(made, output_dir=run, unlearned=str(other)), code=None)
-    line = "The verdicts of an earlier audit here are replaced. To keep ga, give all models together."
-    assert line in capfd.readouterr().err + second.stderr
+    assert "To keep ga, give all models together." in capfd.readouterr().err + second.stderr
     assert re.search(r"forget\.jsonl-\w{8}: verdicts", " ".join(second.output.split()))
     assert "verdicts, target" not in " ".join(second.output.split())
 

@@ -89,11 +89,7 @@ def test_the_verdicts_and_the_scores_are_those_of_the_same_models_in_folders(aud
         assert what in untested
     assert untested.count("what is served may change") == 1
     assert "Not asked for: relearning on retain" not in untested
-    said = {
-        "card": "asked behind an address",
-        "eee": "externally_managed",
-        "hf": "asked behind an address",
-    }
+    said = {"card": "asked behind an address", "eee": "externally_managed", "hf": "asked behind an address"}
     for to, words in said.items():
         data = ["--dataset", "org/data"] if to == "hf" else []
         ended = CliRunner().invoke(app, ["export", str(tmp_path / "there"), "--to", to, "--json", *data])
@@ -139,10 +135,15 @@ def test_an_audit_of_chats_alone_needs_no_choice_of_evaluations(audit_models, tm
     assert all(i.question in page for i in request.splits.splits["forget"])
 
 
-def test_an_evaluation_that_is_left_out_is_named_also_where_it_does_not_say_how(audit_models, monkeypatch):
+def test_what_a_served_model_lacks_is_named_and_one_that_reasons_is_asked_for_its_trace(audit_models, monkeypatch):
     monkeypatch.setattr(ChoicesSettings, "audit", replace(ChoicesSettings.audit, label=""))
     request = audited.request(audit_models, SETTINGS)
-    with serving(load(ModelSettings(model=request.models[0].model, device="cpu")), "replies") as log:
-        models = (replace(request.models[0], model=f"{log.url}#nano"), *request.models[1:])
-        untested = within_reach(replace(request, models=models)).untested
-    assert any(said.endswith("whose server scores no answers: choices") for said in untested)
+    target = load(ModelSettings(model=request.models[0].model, device="cpu"))
+    for trace in ({}, {"reasoning": "Let me see."}):
+        with serving(
+            target, "replies", alter=lambda _, found, t=trace: found["choices"][0]["message"].update(t)
+        ) as log:
+            models = (replace(request.models[0], model=f"{log.url}#nano"), *request.models[1:])
+            reached = within_reach(replace(request, models=models))
+        assert any(said.endswith("whose server scores no answers: choices") for said in reached.untested)
+        assert ("reasoning" in reached.settings.evals) == bool(trace)

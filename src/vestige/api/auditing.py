@@ -239,6 +239,7 @@ def plan(
         settings=settings,
         quick=quick,
         seed=seed,
+        fetch=seal_in is not None,
         reading=Reading(**read),
     )
     if seal_in is not None:
@@ -271,9 +272,13 @@ def audit_request(
     quick: bool = False,
     seed: int = 0,
     verify: bool = False,
+    fetch: bool = True,
     reading: Reading,
 ) -> "AuditRequest":
-    """The request of an audit or a plan. The notes on the data are printed."""
+    """The request of an audit or a plan. The notes on the data are printed.
+
+    With `fetch` the chat templates of models on the hub are fetched. The models of a plan need not exist.
+    """
     from vestige.api import selection
     from vestige.auditing.request import AuditRequest, named_models
     from vestige.data.loaders import pack_named, published_of
@@ -286,7 +291,7 @@ def audit_request(
     )
     models = named_models(path_of(target), paths_of(unlearned), paths_of(retrained), control)
     if settings is None or "evals" not in settings.model_fields_set:
-        built = _with_reasoning(built, [model.model for model in models])
+        built = _with_reasoning(built, [model.model for model in models], fetch=fetch)
     corpus = corpus_of(data)
     paths = [model.model for model in models]
     request = AuditRequest(
@@ -314,17 +319,20 @@ def audit_request(
     return request
 
 
-def _with_reasoning(settings: "AuditSettings", models: Sequence[str]) -> "AuditSettings":
-    """Add the evaluation `reasoning` if the chat template of a local model has a reasoning trace.
+def _with_reasoning(settings: "AuditSettings", models: Sequence[str], *, fetch: bool) -> "AuditSettings":
+    """Add the evaluation `reasoning` if the chat template of a model has a reasoning trace.
 
     Such a model can leak in its trace alone, and its answer may begin after the longest reply of other evaluations.
     """
     from vestige.artifacts.layout import own_folder
+    from vestige.models.places import find, is_hub_id
 
     for model in models:
         folder = Path(model).expanduser()
         if own := own_folder(model):
             folder = own.model
+        if fetch and is_hub_id(model):
+            folder, _ = find(model, weights=False)
         for name in ("chat_template.jinja", "tokenizer_config.json"):
             path = folder / name
             if path.exists() and has_thought(read_text(path)):

@@ -113,6 +113,7 @@ def tested_claims(outcome: AuditOutcome) -> dict[str, list[VerdictLine]]:
 
 
 NEXT_STEP = "Next: attack its weights, vestige audit --target TARGET --unlearned MODEL."
+MORE_LOGS = "Next: add controls, --logs retrained:NAME=FILE (public ones: vestige list controls)."
 
 
 def logs_said(outcome: AuditOutcome) -> tuple[str, str]:
@@ -134,19 +135,23 @@ def logs_said(outcome: AuditOutcome) -> tuple[str, str]:
 
     best = min(tested, key=rank)
     shown = {line.claim for line in tested[best]}
-    claims = f"the {len(shown)} of {len(CLAIMS)} claims that logs can show"
+    claims = f"the {len(shown)} of {len(CLAIMS)} claims that these logs test"
     next_step = NEXT_STEP if passed else ""
     if len(tested) > 1:
-        amount = f", {percentage(max(0.0, left[best].value))} left" if best in left else ""
+        amount = ""
+        if best not in left:
+            next_step = MORE_LOGS
+        else:
+            amount = f"; best: {one_line(best, width=40)}, {percentage(max(0.0, left[best].value))} left"
         models = f"{len(passed)} of {len(tested)} models {'passes' if len(passed) == 1 else 'pass'}"
-        return f"{models} {claims}; best: {one_line(best, width=40)}{amount}.", next_step
+        return f"{models} {claims}{amount}.", next_step
     name = one_line(best, width=60)
     failed = [line.claim for line in tested[best] if line.outcome == "fails"]
     undecided = [line.claim for line in tested[best] if line.outcome == "inconclusive"]
     if failed:
         return f"{name} FAILS {', '.join(failed)} ({claims}).", ""
     if undecided:
-        return f"{name} is OPEN in {', '.join(undecided)} ({claims}).", "Next: give further controls or facts."
+        return f"{name} is OPEN in {', '.join(undecided)} ({claims}).", MORE_LOGS
     return f"{name} passes {claims}.", next_step
 
 

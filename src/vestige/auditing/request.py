@@ -16,7 +16,7 @@ from vestige.auditing.settings import AuditSettings, Material, MemberScore
 from vestige.core.errors import InputError
 from vestige.core.items import QUESTION_FORMS, Item
 from vestige.core.seeds import generator
-from vestige.core.text import Names, Sentences, listed, one_line
+from vestige.core.text import Names, Sentences, has_thought, listed, one_line
 from vestige.data.corpus import NamedSplits, everything
 from vestige.data.facts import cloze_of
 from vestige.data.loaders import Pack, Published
@@ -111,8 +111,8 @@ def named_models(
 ) -> tuple[AuditedModel, ...]:
     """The models with names of their own, a number behind it where several would have the same.
 
-    A Vestige model has the name of its method, or the name from its creation. An external model has its folder's name,
-    as does a copy of a target in another role.
+    An unlearned or external model has its folder's name, as does a copy of a target in another role. Another Vestige
+    model has the name from its creation.
     """
     roles: list[tuple[Role, str]] = [("target", target), *(("retrained", m) for m in retrained)]
     roles += [("unlearned", m) for m in unlearned] + ([("suppressed", suppressed)] if suppressed else [])
@@ -140,16 +140,17 @@ def _base_name(model: str, role: Role) -> str:
         if is_address(model):
             return address(model).model
         return Path(model).expanduser().name or model
-    spec = read_spec(folder.spec)
+    spec, given = read_spec(folder.spec), folder.path.name
+    name = spec.method or spec.name
+    # A submitted model keeps the name that its user gave it. Vestige's own folders are npo-0 or rate-1e-05.
+    if role == "unlearned" and not given.startswith((name, "rate-")):
+        return given
     # A target that is given as something else was changed by somebody, and only its folder tells the two apart.
     if spec.subject == "target" and role != "target":
-        return folder.path.name
-    if spec.name == f"retrained {spec.forget}":
-        # A retrained model that somebody submits for judgement keeps the name under which it was submitted.
-        if role == "unlearned":
-            return folder.path.name
+        return given
+    if name == f"retrained {spec.forget}":
         return f"retrained without {spec.forget}, seed {spec.seed}"
-    return spec.method or spec.name
+    return name
 
 
 def check_request(request: AuditRequest, *, whole: bool = True) -> None:
@@ -448,7 +449,7 @@ def within_reach(request: AuditRequest) -> AuditRequest:
         return request
     from vestige.models.load import load
 
-    served = {m.name: load(model_settings(request, m)) for m in request.models if is_address(m.model)}
+    served: dict[str, Any] = {m.name: load(model_settings(request, m)) for m in request.models if is_address(m.model)}
     settings = request.settings
     changes: dict[str, Any] = {n: () for n in ATTACKS if getattr(settings, n, ()) and find_attack(n).weights}
     gone = [find_attack(name).weights for name in changes]
@@ -473,6 +474,11 @@ def within_reach(request: AuditRequest) -> AuditRequest:
         untested.append(f"{listed(mute)}: how likely answers are is not read, since the server scores none")
         needs.add("scores")
     evals = tuple(name for name, part in parts.items() if part.needs not in needs)
+    for name, model in served.items():
+        # Such a model may leak in its trace alone, and its answer may begin after the longest reply of the others.
+        if has_thought(" ".join(model.fingerprint)) and "reasoning" not in evals:
+            evals = (*evals, "reasoning")
+            untested.append(f"{listed([name])} reasons before it answers, so every model is asked `reasoning` too")
     forms = settings.forms
     if chats := [name for name, model in served.items() if not model.engine.prefills]:
         prefilled = ["prefilled answers"] if "prefilled" in forms and "freeform" in evals else []

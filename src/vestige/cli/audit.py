@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -115,8 +114,8 @@ def audit_command(
             RunFolder(Path(given.get("output_dir", OUTPUT))),
             forget=given.get("forget"),
             margins=call.given.of(AUDIT),
-            shows=not as_json,
-            print_whole=partial(print_audit, why=why, as_json=as_json) if as_json or why else None,
+            why=why,
+            as_json=as_json,
         )
         return end_with(outcomes, earlier, required)
     for used, problem in ((require, _NO_LOGS), (without_controls, _NO_BANK), (controls, _NO_CONTROLS)):
@@ -209,6 +208,7 @@ def _foretell(given: Mapping[str, Any], *, plan: bool, seal: bool, as_json: bool
         quick=given["quick"],
         seed=given["seed"],
         verify=given["verify"],
+        fetch=seal,
         reading=reading(given),
     )
     say(said_of_rates(stored_rates()))

@@ -2,7 +2,7 @@
 
 import gc
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from vestige.core.errors import InputError, PartialFailure
 from vestige.core.files import refuse_special
 from vestige.core.text import closest, one_line
-from vestige.report.text import print_summaries, print_table
+from vestige.report.text import print_audit, print_summaries, print_table
 
 if TYPE_CHECKING:
     from vestige.artifacts.audits import AuditOutcome, Claim
@@ -129,12 +129,7 @@ def take(
         taken = Taken((), tables[0], stated=stated)
     else:
         recognised = recognise(
-            folders,
-            roles,
-            forget or "",
-            without_controls=without_controls,
-            without_target=without_target,
-            score=score,
+            folders, roles, forget or "", without_controls=without_controls, without_target=without_target, score=score
         )
         taken = _of_folders(folders, recognised, stated)
     if not without_controls:
@@ -169,32 +164,26 @@ def _scale(word: str, value: str) -> "Scale":
 
 def _of_folders(folders: Sequence[Path], recognised: "Recognised", stated: "Stated") -> Taken:
     """Return the groups in these folders, or raise an error that lists their content and the missing files."""
-    from vestige.logs.folders import NO_TARGET
+    from vestige.logs.folders import NO_TARGET, NO_UNLEARNED
 
     if recognised.groups:
         return Taken(recognised.groups, None, recognised.left_out, forgiving=True, stated=stated)
     names = ", ".join(one_line(str(folder), width=200) for folder in folders)
-    unlearned = [path for path, why in recognised.left_out if why.startswith(NO_TARGET)]
-    if unlearned:
+    if any(why.startswith(NO_TARGET) for _, why in recognised.left_out):
         raise InputError(
-            f"{names} holds {_counted(unlearned)} of unlearned models and no target of theirs. Give --logs for the "
-            "folder with it, or take it from the bank: --target bank:tofu/llama-3.2-1b/forget10 (`vestige list "
-            "controls` names them)."
+            f"{names} has logs of unlearned models, and no target of theirs. Give --logs for the folder with it, or "
+            "take it from the bank: --target bank:tofu/llama-3.2-1b/forget10 (`vestige list controls` names them)."
         )
-    controls = [path for path, why in recognised.left_out if "it is a control" in why]
-    if controls and not any("it is a target" in why for _, why in recognised.left_out):
+    if any(why.startswith(NO_UNLEARNED) for _, why in recognised.left_out):
         raise InputError(
-            f"{names} holds {_counted(controls)} of models that never saw the forget set, and none that unlearned it. "
-            f"Give this folder together with yours: --logs {shlex.quote(names)} --logs YOUR_FOLDER."
+            f"{names} has logs of targets or controls, and none of an unlearned model. Give this folder together with "
+            f"yours: --logs {shlex.quote(names)} --logs YOUR_FOLDER."
         )
-    why = f": {_in_words(recognised.left_out)}" if recognised.left_out else ", and it has no file that may be a log"
+    reasons = _in_words(recognised.left_out) or ["it has no file that may be a log"]
     raise InputError(
-        f"{names} holds nothing that can be judged by its settings and the names of its folders{why}. A verdict takes "
-        "the logs of the target (eval/tofu_MODEL_full/evals_forget01), of retrained models "
-        "(eval/tofu_MODEL_retain99, both from OpenUnlearning's `python setup_data.py`) and of unlearned models "
-        "(unlearn/tofu_MODEL_forget01_NAME). Give --logs for further folders, write a roles file "
-        "(pattern,role,name,forget set in roles.csv), or name each log: --logs target=FILE --logs retrained:A=FILE "
-        "--logs unlearned:B=FILE"
+        f"{names}: no log can be judged ({'; '.join(reasons)}). Name the model of each log: --logs target=FILE "
+        "--logs retrained:A=FILE --logs unlearned:B=FILE. For many logs write roles.csv into the folder "
+        "(docs/logs.md, section Roles)."
     )
 
 
@@ -204,10 +193,11 @@ def with_bank(taken: Taken, controls: Sequence[str], target: str | None) -> Take
         return taken
     from vestige.logs.bank import banked
 
-    if len(taken.groups) != 1:
+    names = [group.name for group in taken.groups]
+    if len(names) != 1:
         raise InputError(
-            f"The bank goes with the logs of one forget set, and there are {len(taken.groups)}. Name the logs one by "
-            "one, with their roles."
+            f"The bank completes the logs of one forget set, and these are of {len(names)}: {', '.join(names)}. "
+            f"Choose one: --forget {shlex.quote(names[0])}."
         )
     (group,) = taken.groups
     logs = list(group.logs)
@@ -224,20 +214,17 @@ def judge_taken(
     *,
     forget: str | None,
     margins: Mapping[str, Any],
-    shows: bool,
-    print_whole: "Callable[[Path, Sequence[AuditOutcome], Mapping[str, str]], None] | None",
+    why: bool,
+    as_json: bool,
 ) -> "list[AuditOutcome]":
-    """Judge the logs, write the report, and print the verdicts: with `print_whole`, or one line a model.
-
-    With `shows` the roles of the logs are printed first.
-    """
+    """Judge the logs, write the report, and print the verdicts: whole with `why` or `as_json`, or one line a model."""
     from vestige.auditing.logs import judge_logs
     from vestige.auditing.table import columns_of, judge_table, read_scores, settings_of
     from vestige.report import build_report
 
     # Margins that make no sense are refused before anything is shown.
     settings_of(margins)
-    if shows:
+    if not as_json:
         show(taken)
     failed: dict[str, str] = {}
     outcomes = []
@@ -266,10 +253,10 @@ def judge_taken(
     if outcomes:
         with _uncollected():
             build_report(run.path)
-        if print_whole is None:
-            _print_short(run, outcomes)
+        if why or as_json:
+            print_audit(run.path, outcomes, failed, why=why, as_json=as_json)
         else:
-            print_whole(run.path, outcomes, failed)
+            _print_short(run, outcomes)
     if failed:
         reasons = "; ".join(f"{name}: {one_line(reason, width=500)}" for name, reason in failed.items())
         if not outcomes:
@@ -297,7 +284,7 @@ def _unused(left_out: Sequence[tuple[Path, str]]) -> list[str]:
     for begin, unclear in ((NOT_A_CONTROL, True), ("Not judged: ", False)):
         of_kind = [(path, why) for path, why in left_out if (why == UNCLEAR) == unclear]
         if of_kind:
-            sentences.append(f"{begin}{_in_words(of_kind)}.")
+            sentences.append(f"{begin}{'; '.join(_in_words(of_kind))}.")
     return sentences
 
 
@@ -315,7 +302,9 @@ def show(taken: Taken) -> None:
     if rows:
         print_table("logs as they are taken", ["forget set", "role", "models"], rows)
     if taken.left_out:
-        print(f"Left out: {_in_words(taken.left_out)}.")
+        print("Left out:")
+        for reason in _in_words(taken.left_out):
+            print(f"- {reason}")
 
 
 def _without_repeats(names: Sequence[str]) -> str:
@@ -330,21 +319,15 @@ def _without_repeats(names: Sequence[str]) -> str:
     )
 
 
-def _counted(logs: Sequence[object]) -> str:
-    if len(logs) == 1:
-        return "1 log"
-    return f"{len(logs)} logs"
-
-
-def _in_words(left_out: Sequence[tuple[Path, str]]) -> str:
+def _in_words(left_out: Sequence[tuple[Path, str]]) -> list[str]:
+    """For each reason the number of logs, with the path of one."""
     places: dict[str, list[str]] = {}
     for path, why in left_out:
         places.setdefault(why, []).append(one_line(str(path), width=200))
     reasons = []
     for why, paths in places.items():
-        shown = [*paths[:1], "..."][: len(paths)]
-        reasons.append(f"{_counted(paths)}, since {why} ({', '.join(shown)})")
-    return "; ".join(reasons)
+        reasons.append(f"{len(paths)} log{'s' * (len(paths) > 1)} ({paths[0]}{', ...' * (len(paths) > 1)}): {why}")
+    return reasons
 
 
 _MOST_DROPPED = 5
@@ -370,7 +353,8 @@ def _print_short(run: "RunFolder", outcomes: "Sequence[AuditOutcome]") -> None:
         for subject in outcome.unlearned:
             forgot, utility = (lines[subject, claim] for claim in _LEAD)
             # A model that says nothing any more has no leak, which is no success.
-            bound = bound_said(outcome, forgot) or ("collapsed" if "collapsed" in forgot.reason else "not tested")
+            reason = "collapsed" if "collapsed" in forgot.reason else one_line(forgot.reason, width=200)
+            bound = bound_said(outcome, forgot) or reason
             rows.append([subject, verdict_word(outcome, forgot), bound, outcome_word(outcome, utility)])
         heads = ["model", _LEAD[0], "what is shown", _LEAD[1]]
         title = f"{outcome.forget}, {tested_said(outcome)}, {controls_said(outcome)}"

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _FORMS = (
     ("the question in other words", "paraphrase", lambda i: i.paraphrase is not None),
-    ("leaks told by the part that gives it away", "fact", lambda i: i.fact is not None),
+    ("leaks recognised by the fact", "fact", lambda i: i.fact is not None),
     ("a verdict for each person or contract", "edge, contract or person", lambda i: i.edge is not None),
 )
 """The tests that a column of the data enables: the description, its name, and whether an item has it."""
@@ -90,25 +90,23 @@ def init_command(
     )
     options = {"data": data, "forget": forget, "edge_key": edge_key}
     settings, text = output_dir / "audit.toml", _settings_file(options, audited, holdout)
-    there = settings.exists()
-    if there and settings.read_text(encoding="utf-8") != text:
+    if settings.exists() and settings.read_text(encoding="utf-8") != text:
         raise InputError(
             f"{settings} is there already and is not what these options give. Edit it, or name another folder"
         )
     # Before the file is written: what cannot be planned leaves nothing behind.
     models = named_models(audited.target, list(audited.unlearned), list(audited.retrained))
     plan = foresee_audit(AuditRequest(models, splits, AuditSettings()))
-    if not there:
-        write_text(settings, text)
+    write_text(settings, text)
     say_notes(splits)
     for line in (*_columns(splits), *_decided(plan)):
         say(one_line(line, width=500))
-    say(f"\n{'there already, and the same' if there else 'written'}: {settings}")
-    say("next, each of which goes on where it was stopped:")
+    say(f"\nwritten: {settings}")
+    say("Run these commands in order. Each continues after an interruption:")
     lines = _commands(model, options, audited, settings)
     typer.echo("\n".join(lines))
     if any(RATE in line for line in lines):
-        say(f"{RATE} is the learning rate that find-rate prints as chosen")
+        say(f"Replace {RATE} by the learning rate that find-rate prints.")
     say("A control must answer the retained questions like the target. Compare exact_match of the two evaluations.")
     if target:
         say("Train one control first, and the others once it does (--learning-rate, --lora-rank 0).")
@@ -148,13 +146,13 @@ def _columns(splits: "NamedSplits") -> list[str]:
 
 
 def _decided(plan: "AuditPower") -> list[str]:
-    facts = f"{plan.facts} facts and {plan.controls} controls"
+    with_facts = f"with {plan.facts} facts and {plan.controls} controls a perfect unlearning passes"
     first = next(line for line in plan.claims if line.claim == "not expressed")
     if plan.cannot_hold:
-        lines = [f"with {facts} a perfect unlearning passes not expressed in {100 * first.holds:.0f} % of audits"]
+        lines = [f"{with_facts} not expressed in {100 * first.holds:.0f} % of audits"]
         lines.append(f"{', '.join(plan.cannot_hold)} cannot pass: give --holdout, items that no model was taught")
     else:
-        lines = [f"with {facts} a perfect unlearning passes all claims in {100 * plan.holds:.0f} % of audits"]
+        lines = [f"{with_facts} all claims in {100 * plan.holds:.0f} % of audits"]
     if plan.needed:
         lines.append(f"to bring this to 80 %, one of these: {plan.needed}")
     if first.leakage is not None:
@@ -172,18 +170,18 @@ def _settings_file(options: Mapping[str, str | None], audited: _Models, holdout:
     models = to_toml({**options, "target": audited.target, "unlearned": audited.unlearned}).rstrip()
     retrained = to_toml({"retrained": audited.retrained}).rstrip()
     never_taught = to_toml({"holdout": holdout}).rstrip() or '# holdout = "holdout.csv"'
-    return f"""# vestige audit --config THIS FILE; what is given on the command line wins.
+    return f"""# vestige audit --config THIS FILE. Options on the command line take precedence.
 {models}
-# Trained as the target was, each with another --seed, without the forget set. Five are advised, three can do.
+# Trained like the target, each with another --seed, without the forget set. Five are advised.
 {retrained}
 
-# A leak shown to be above delta fails a claim; a claim holds where every leak is shown to be below delta_wide.
+# A claim fails if a leak is shown above delta. It passes if every leak is shown below delta_wide.
 # delta = {default.delta}
 # delta_wide = {default.delta_wide}
-# Items that no model was ever taught: then membership is tested too.
+# Items that no model was taught, for membership tests.
 {never_taught}
-# Attacks: learning again from kept items or a part of the forgotten ones, a direction taken out, rounded weights,
-# facts in the prompt.
+# Attacks: training on retained items or on a part of the forget set, a removed direction, rounded weights, facts in
+# the prompt.
 # relearn = {json.dumps(list(default.relearn))}
 # ablate = {json.dumps(list(default.ablate))}
 # quantize = {json.dumps(list(default.quantize))}

@@ -90,16 +90,16 @@ class _Unplaced(NamedTuple):
     why: str
 
 
-UNCLEAR = (
-    "its name may mean the full model or one fine-tuned on the retain set; name it in a roles file (roles.csv) or with "
-    "its role"
-)
+UNCLEAR = "its name may mean the full model or one fine-tuned on the retain set, so name its role (roles.csv)"
 """Why a log that may be a control's is not used."""
 
 NO_TARGET = "no target asked"
 """The beginning of the reason why logs of unlearned models are left out."""
 
-_NOTHING = _Unplaced("nothing in its place says whose it is; name it in a roles file (roles.csv) or with its role")
+NO_UNLEARNED = "no unlearned model of its base and data is here"
+"""The beginning of the reason why logs of targets and controls are left out."""
+
+_NOTHING = _Unplaced("its path names no role, so name it (roles.csv)")
 
 
 def recognise(
@@ -189,8 +189,7 @@ def recognise(
 def _unused(log: _PlacedLog, placed: Sequence[_PlacedLog]) -> str:
     if log.role == "retrained" and any(o.role == "unlearned" and o.family == log.family for o in placed):
         return "it saw a part of the forget set, so it is no control of the unlearned models here"
-    role = {"target": "target", "retrained": "control"}.get(log.role, log.role)
-    return f"no unlearned model of its base and data is here; it is a {role}, and can be given beside yours"
+    return f"{NO_UNLEARNED} ({log.role})"
 
 
 def _selected(groups: Sequence[LogGroup], forget: str) -> tuple[LogGroup, ...]:

@@ -268,14 +268,12 @@ def print_plan(foreseen: Any, forget: str, *, as_json: bool) -> None:
     """Print the power of an audit, for people or as one JSON document."""
     if as_json:
         return print_json(foreseen)
-    rows = []
-    for name, quantities, shares in (
-        *((c.claim, str(c.quantities), (c.holds, c.unsteady)) for c in foreseen.claims),
-        ("all of them", "", (foreseen.holds, foreseen.unsteady)),
-    ):
-        # All of them cannot pass where one of them cannot.
-        never = foreseen.cannot_hold and name in ("all of them", *foreseen.cannot_hold)
-        rows.append([name, quantities, *("cannot pass" if never else _percent(share) for share in shares)])
+    rows = [[c.claim, str(c.quantities), _percent(c.holds), _percent(c.unsteady)] for c in foreseen.claims]
+    rows.append(["all of them", "", _percent(foreseen.holds), _percent(foreseen.unsteady)])
+    for row in rows:
+        # All of them cannot pass if one of them cannot.
+        if foreseen.cannot_hold and row[0] in ("all of them", *foreseen.cannot_hold):
+            row[2:] = ["cannot pass", "cannot pass"]
     first = next(line for line in foreseen.claims if line.claim == "not expressed")
     of = "of what the target knows, in one form of question"
     leaks = [f"{_percent(first.leakage)} {of}"] if first.leakage is not None else []
@@ -287,21 +285,21 @@ def print_plan(foreseen: Any, forget: str, *, as_json: bool) -> None:
     lines = [
         f"plan for {one_line(forget, width=60)}: {foreseen.facts} facts in {wordings} each, {foreseen.controls} "
         f"controls, {len(foreseen.formats)} forms of question, {foreseen.attacks} attacks",
-        f"a claim fails where a leak is shown to exceed {_percent(margins.narrow)} ({bits.narrow:g} bits an answer), "
-        f"and passes where all are shown to be below {_percent(margins.wide)} ({bits.wide:g} bits); where the target "
-        "knows more than 30 bits of an answer, those in bits are the same shares of these",
+        f"A claim fails if a leak is shown above {_percent(margins.narrow)} ({bits.narrow:g} bits an answer), and "
+        f"passes if every leak is shown below {_percent(margins.wide)} ({bits.wide:g} bits). If the target knows more "
+        "than 30 bits of an answer, the margins in bits grow in proportion.",
     ]
     after = [
         "the least leak that 80 % of such audits would show: "
         f"{', or '.join(leaks) or 'none, if it is in one form of question alone'}",
         "single facts cannot be tested, which takes three controls"
         if foreseen.given_away is None
-        else f"facts given away that no control gives away, of which so many fail a claim alone: {foreseen.given_away}",
+        else f"facts revealed by this model alone that are enough to fail a claim: {foreseen.given_away}",
         "" if foreseen.cannot_hold else f"all of these claims pass, by number of controls: {controls}",
         f"to bring this to 80 %, one of these: {foreseen.needed}" if foreseen.needed else "",
-        "not foreseen: utility preserved, which compares two models that are there, and not stored",
-        "assumed: trainings vary as those of the built-in tiny model, most of which prefer the same options: where "
-        "each prefers others, multiple choice decides less (docs/verdicts.md); an audit says it of its own",
+        "not predicted: utility preserved, which needs the models, and not stored",
+        "assumed: trainings vary like those of the built-in tiny model, most of which prefer the same options. If each "
+        "prefers others, multiple choice decides less, and the audit reports it (docs/verdicts.md).",
     ]
     print("\n".join(lines))
     heads = ["claim", "numbers tested", "a perfect unlearning passes in", "if seeds vary more"]
@@ -401,9 +399,10 @@ def said_of(prompt: "KeptPrompt") -> tuple[str, ...]:
     claimed = "all" if prompt.claimed else "not all"
     altered = sum(not s.same_tokens for s in prompt.samples)
     steps, total = _counted(prompt.steps, "step"), _counted(n, "sample")
+    spent = ", ".join(f"{amount:,} {name.replace('_', ' ')}" for name, amount in prompt.spent.items())
     lines = [
         f"{prompt.placement} of {_counted(len(prompt.ids), 'token')}: {one_line(prompt.text, width=1000)!r}",
-        f"loss {prompt.loss:.3f} after {steps} (ended: {prompt.ended}); spent: {_amounts(prompt.spent)}",
+        f"loss {prompt.loss:.3f} after {steps} (ended: {prompt.ended}); spent: {spent}",
         f"claimed by the search: {claimed} of its {total}; verified by replies to its text: {verified} of {n}",
     ]
     plain, brought = sum(s.plain_right for s in prompt.samples), sum(s.brought for s in prompt.samples)
@@ -424,10 +423,6 @@ def said_of(prompt: "KeptPrompt") -> tuple[str, ...]:
 
 def _counted(n: int, noun: str) -> str:
     return f"{n:,} {noun}{'' if n == 1 else 's'}"
-
-
-def _amounts(spent: Mapping[str, int]) -> str:
-    return ", ".join(f"{amount:,} {name.replace('_', ' ')}" for name, amount in spent.items())
 
 
 def print_holes(table: "HoleTable") -> None:

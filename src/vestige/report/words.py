@@ -374,15 +374,13 @@ def next_steps(outcome: AuditOutcome) -> dict[str, str]:
         failed = [claim for claim, v in claims.items() if v.outcome == "fails"]
         undecided = [claim for claim, v in claims.items() if v.outcome == "inconclusive"]
         if "benchmark valid" in failed:
-            step = "these questions cannot tell. Write others (vestige check-data), then audit again."
+            step = "these questions cannot decide. Write others (vestige check-data), then audit again."
         elif failed:
             step = "do not release it as forgotten. Unlearn again or retrain without the facts, then audit again."
         elif undecided:
             needed = next((claims[claim].needed for claim in undecided if claims[claim].needed), "")
             add = f"add {needed}; " if needed else ""
-            step = (
-                f"{listed(list(undecided))} is not decided. To decide it, {add}vestige audit --plan says what it takes."
-            )
+            step = f"open are {listed(undecided)}. To decide, {add}vestige audit --plan prints the evidence needed."
         else:
             step = "keep the evidence with the model, and audit again when the model changes."
         steps[subject] = f"{method_name(subject)}: {step}"

@@ -109,7 +109,8 @@ def recipe_without(target: ModelSettings, corpus: Corpus, splits: NamedSplits) -
     folder = own_folder(target.model)
     if folder is None:
         raise InputError(
-            f"{target.model} was not made by Vestige, so how it was trained is not known. Name the model to begin with"
+            f"Vestige did not train {target.model}, so it cannot repeat the training. Name the model that the training "
+            "began with by --base."
         )
     recipe = recipe_of(
         folder,
