@@ -246,9 +246,9 @@ def test_verdicts_of_an_earlier_audit_that_are_replaced_are_named(made, tmp_path
 
 def test_numbered_names_are_said_with_their_folders(made, tmp_path):
     cell = RunFolder(made / "run").cell("ga", "0").path
-    shutil.copytree(cell, tmp_path / "again")
-    ended = vestige(*words(made), "--unlearned", str(tmp_path / "again"), "--dry-run", code=None)
-    assert f"ga is {cell}\nga 2 is {tmp_path / 'again'}\n" in ended.stdout
+    shutil.copytree(cell, tmp_path / "ga-1")
+    ended = vestige(*words(made), "--unlearned", str(tmp_path / "ga-1"), "--dry-run", code=None)
+    assert f"ga is {cell}\nga 2 is {tmp_path / 'ga-1'}\n" in ended.stdout
 
 
 @pytest.mark.parametrize(

@@ -380,7 +380,9 @@ def next_steps(outcome: AuditOutcome) -> dict[str, str]:
         elif undecided:
             needed = next((claims[claim].needed for claim in undecided if claims[claim].needed), "")
             add = f"add {needed}; " if needed else ""
-            step = f"open are {listed(undecided)}. To decide, {add}vestige audit --plan prints the evidence needed."
+            step = (
+                f"open are {listed(list(undecided))}. To decide, {add}vestige audit --plan prints the evidence needed."
+            )
         else:
             step = "keep the evidence with the model, and audit again when the model changes."
         steps[subject] = f"{method_name(subject)}: {step}"
