@@ -841,9 +841,7 @@ def _compared(columns: Sequence[LogColumn], notes: list[str], unfit: list[Unfit]
         names = [one.part.name for one in columns if one.entry.model == entry.model and one.part.split == "forget"]
         if names and entry.model not in fit and entry.model not in problems:
             shown = listed(name for split, name in of_target if split == "forget")
-            why = (
-                f"{entry.who} has the scores {listed(names)} of the forget set, and the target {shown}: none in common."
-            )
+            why = f"{entry.who} has the scores {listed(names)} of the forget set, and the target {shown}."
             unfit.append(Unfit(entry.name, f"{why} None is in common."))
     for (split, name), models in lacking.items():
         notes.append(
