@@ -2,6 +2,7 @@
 
 import csv
 import json
+import math
 from pathlib import Path
 
 import numpy as np
@@ -228,6 +229,71 @@ def test_a_folder_of_another_command_and_what_is_no_margin_are_refused(tmp_path)
 def test_the_page_names_every_column():
     page = (Path(__file__).parents[2] / "docs" / "logs.md").read_text()
     assert [name for name in COLUMNS if f"`{name}`" not in page] == []
+
+
+def bits_alone(known, *, siblings=False):
+    """The bits of 60 answers by model, with seven controls. `siblings` makes controls of the subject."""
+    rng = np.random.default_rng(4)
+    hard = -20 + 6 * rng.normal(size=60)
+
+    def never():
+        return np.minimum(hard + 4 * rng.normal(size=60), -0.5)
+
+    subject = np.where(np.arange(60) < known, -0.5, never())
+    models = {"target:full": -0.1 - rng.exponential(0.3, 60), "unlearned:sub": subject}
+    for number in range(7):
+        score = np.minimum(subject + 3 * rng.normal(size=60), -0.1) if siblings else never()
+        models[f"retrained:r{number}"] = score
+    return models
+
+
+def command(tmp_path, *logs):
+    ran = CliRunner().invoke(app, ["audit", *logs, "--output-dir", str(tmp_path / "run")])
+    return ran.exit_code, outcome_of(vestige.read_audit(tmp_path / "run"), "sub", "not expressed")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("known", "siblings", "verdict", "wide"),
+    [(0, False, "pass", 3.9), (15, False, "fail", 3.9), (18, True, "inconclusive", 2.9)],
+)
+def test_bits_alone_are_judged_by_their_own_gap(tmp_path, known, siblings, verdict, wide):
+    rows = []
+    for model_name, bits in bits_alone(known, siblings=siblings).items():
+        role, name = model_name.split(":")
+        about = {"model": name, "role": role, "format": "length", "unit": "bits"}
+        rows += [{**about, "item": f"q{n}", "score": score} for n, score in enumerate(bits.tolist())]
+    judged = vestige.judge(rows, output_dir=tmp_path / "judged")
+    line = outcome_of(judged, "sub", "not expressed")
+    assert line["verdict"] == verdict, line["reason"]
+    # A fifth of the gap is less than the margin of 6 bits beside other scores.
+    assert line["margins_bits"] == pytest.approx([2.0, wide], abs=0.11)
+    with (tmp_path / "t.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    code, same = command(tmp_path, "--logs", str(tmp_path / "t.csv"))
+    assert (code, same["reason"]) == ({"pass": 0, "fail": 3, "inconclusive": 4}[verdict], line["reason"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("known", "verdict"), [(0, "pass"), (15, "fail")])
+def test_a_log_in_which_options_are_alike_is_judged_by_bits(tmp_path, known, verdict):
+    logs = []
+    for name, bits in bits_alone(known).items():
+        samples = []
+        for n, score in enumerate(bits.tolist()):
+            nats = score * math.log(2)
+            # The right option is the likeliest by a hair, on every model.
+            values = [[[str(nats - 0.01 * (k != 1)), "False"]] for k in range(4)]
+            calls = [[f"Question {n}?", f" {letter}"] for letter in "ABCD"]
+            samples.append({"doc_id": n, "target": "1", "arguments": calls, "resps": values})
+        file = tmp_path / f"{name.partition(':')[2]}.jsonl"
+        file.write_text("".join(f"{json.dumps(sample)}\n" for sample in samples))
+        logs += ["--logs", f"{name}={file}"]
+    code, line = command(tmp_path, *logs)
+    assert (line["verdict"], code) == (verdict, {"pass": 0, "fail": 3}[verdict]), line["reason"]
+    assert line["decides"] == "forced, bits" or verdict == "fail"
 
 
 @pytest.mark.parametrize(("ratio", "expected"), [("no", "fail"), ("yes", "inconclusive")])

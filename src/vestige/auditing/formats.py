@@ -30,7 +30,7 @@ from vestige.metrics.trainings import same_pattern
 from vestige.metrics.verdicts import TAIL, Evidence, least_p, over_forgotten, reversals, steady
 
 BITS = "forced, bits"
-"""The key of forced answers in bits. It is admitted where the format `forced` is."""
+"""The printed name of forced answers in bits."""
 
 _HALF = 0.5
 """The share of wrong answers that the true one beats by chance."""
@@ -44,6 +44,8 @@ _GUESSED = 0.1
 """A fact that is guessed as often as this may well be what all controls guess."""
 LEAST_BITS = math.log2(0.001)
 """An answer that is less likely is not given away, however unlikely who never saw finds it."""
+_EIGHTH = -3.0
+"""In bits, the distance to the target of controls that know, where bits are the only scores."""
 _ALIKE = 0.5
 """A control nearer to the target than to the other controls is none."""
 
@@ -157,7 +159,7 @@ class FormatRead(NamedTuple):
 
 
 class TestedFormats(NamedTuple):
-    """The formats with scores, bits if forced answers are admitted, and sentences on unreadable formats.
+    """The formats with scores, bits if they are admitted, and sentences on unreadable formats.
 
     `picks` are the picks of admitted formats that are judged by the probability of the right option.
     """
@@ -170,7 +172,7 @@ class TestedFormats(NamedTuple):
     @property
     def against(self) -> str:
         """Return the reference: retrained models or chance."""
-        if any(scale.unit == "leakage" for scale in self.scales):
+        if any(scale.retrained for scale in self.judged):
             return "retrained"
         return "chance"
 
@@ -187,6 +189,11 @@ class TestedFormats(NamedTuple):
     def judged(self) -> tuple[Scale, ...]:
         """Those that are admitted, and after them bits."""
         return (*self.scales, *self.bits)
+
+    @property
+    def bits_alone(self) -> bool:
+        """Whether bits alone measure the forced answer of a fact."""
+        return any(_alone(scale, self.scales) for scale in self.bits)
 
     @property
     def not_admitted(self) -> Sentences:
@@ -209,10 +216,7 @@ def read_formats(ground: Ground) -> TestedFormats:
     if absent:
         untested.append(f"Formats that were not asked: {', '.join(absent)}.")
     admitted_scales = [read.scale for read in reads if read.line.admitted]
-    forced = any(scale.form.forced for scale in admitted_scales)
-    bits = _bits(ground, untested) if forced else ()
-    if not forced and ground.has(ground.plan.target, ground.scores.bits):
-        untested.append("Nothing is said in bits, since no probability of forced answers (format forced) is admitted.")
+    bits = _bits(ground, untested, admitted_scales) if ground.has(ground.plan.target, ground.scores.bits) else ()
     picks = filter(None, map(_picks, admitted_scales))
     return TestedFormats(reads=tuple(reads), bits=bits, untested=tuple(untested), picks=tuple(picks))
 
@@ -247,9 +251,13 @@ def unlike_controls(ground: Ground) -> dict[str, str]:
     Such a model is past the midpoint between the other controls and the target, in a format that clearly separates the
     two (in means by `admission`, or by the bound for a graded score): it saw the forget set, or it is the wrong model.
     """
-    plan = ground.plan
+    plan, thresholds = ground.plan, ground.thresholds
     reasons: dict[str, str] = {}
-    for form in ground.formats:
+    forms = [(form, thresholds.admission) for form in ground.formats]
+    if ground.scores.bits:
+        # Half of a smaller gap is within the luck of one training.
+        forms.append((Format(BITS, ground.scores.bits), thresholds.delta_wide_bits))
+    for form, least in forms:
         names = [name for name in plan.retrained if ground.has(name, form.key)]
         if not ground.has(plan.target, form.key) or len(names) < 2:
             continue
@@ -267,8 +275,12 @@ def unlike_controls(ground: Ground) -> dict[str, str]:
             if same_pattern(rows[number], np.delete(rows, number, axis=0).mean(axis=0), target):
                 continue
             # Means that are far apart by luck alone must not cost a control.
-            controls = _controls(ground, form, form.key, items, names[:number] + names[number + 1 :])
-            if knows - rest_mean > ground.thresholds.admission or (form.graded and is_steady(controls, ground)):
+            clear = knows - rest_mean > least
+            if form.graded and not clear:
+                clear = is_steady(
+                    _controls(ground, form, form.key, items, names[:number] + names[number + 1 :]), ground
+                )
+            if clear:
                 comparison = f"the target {knows:.2f} and the other controls {rest_mean:.2f}"
                 reasons.setdefault(name, f"in {form.name} it scores {mean:.2f}, {comparison}")
     return reasons
@@ -298,7 +310,8 @@ def _scale(ground: Ground, form: Format, untested: list[str]) -> Scale | None:
         return None
     if not against_chance:
         controls = _controls(ground, form, key, items, retrained)
-        return _judgeable(Scale(ground, form, key, items, retrained, controls))
+        scale = Scale(ground, form, key, items, retrained, controls)
+        return replace(scale, same=_like_target(scale))
     rows = np.array([chances[item] for item in items])
     # What chance scores is known, so that there is no training to draw again: the questions are.
     sample, target = ground.sample(items, fixed=False), ground.scores.of(plan.target, key, items)
@@ -364,12 +377,21 @@ def _picks(scale: Scale) -> Scale | None:
     return None
 
 
-def _bits(ground: Ground, untested: list[str]) -> tuple[Scale, ...]:
-    """Forced answers in bits. One item has no spread, so no interval."""
+def _alone(bits: Scale, scales: Sequence[Scale]) -> bool:
+    """Whether bits measure a fact that no format in shares measures by the same type of question."""
+    in_shares: set[str] = set()
+    for scale in scales:
+        if scale.form.question_type == bits.form.question_type:
+            in_shares.update(scale.items)
+    return not in_shares.issuperset(bits.items)
+
+
+def _bits(ground: Ground, untested: list[str], admitted: Sequence[Scale]) -> tuple[Scale, ...]:
+    """Forced answers in bits, if the target clearly exceeds its controls. One item has no spread, so no interval."""
     plan, key = ground.plan, ground.scores.bits
     retrained = tuple(name for name in plan.retrained if ground.has(name, key))
-    if not retrained or not ground.has(plan.target, key):
-        untested.append("Nothing is said in bits, which were not read on the target and a retrained model.")
+    if not retrained:
+        untested.append("Nothing is said in bits, which were not read on a retrained model.")
         return ()
     items = _common(ground, key, retrained, untested, BITS)
     if len(items) < 2:
@@ -379,8 +401,16 @@ def _bits(ground: Ground, untested: list[str]) -> tuple[Scale, ...]:
     rows = ground.scores.rows([plan.target, *retrained], key, items)
     prior = clustered(ground, ground.prior("bits"), rows[0], rows[1:], items, width=None)
     controls = Controls("bits", rows[0], rows[1:], ground.sample(items), prior, "bits")
-    form = Format(BITS, key, question_type="forced answer")
-    return (_judgeable(Scale(ground, form, key, items, retrained, controls)),)
+    form = Format(BITS, key, question_type=ground.scores.measurements[key].question_type)
+    scale = Scale(ground, form, key, items, retrained, controls)
+    if not scale.is_clear:
+        gap = scale.gap.estimate("excess", "bits")
+        untested.append(
+            f"Bits are not judged: the target's excess over retrained is {gap}, not clearly above {scale.least_gap:g} "
+            "bits an answer."
+        )
+        return ()
+    return (replace(scale, same=_like_target(scale, alone=_alone(scale, admitted))),)
 
 
 def reached(
@@ -392,17 +422,13 @@ def reached(
     return np.asarray((target > usual) & (scores - usual >= _HALF * (target - usual)))
 
 
-def _judgeable(scale: Scale) -> Scale:
-    """The scale with those facts on which nobody can tell whether a subject knows or the controls do."""
-    return replace(scale, same=_like_target(scale))
-
-
-def _like_target(scale: Scale) -> frozenset[str]:
+def _like_target(scale: Scale, *, alone: bool = False) -> frozenset[str]:
     """The facts on which every control is half of the way to the target or further, and guessing does not explain it.
 
     Nobody can tell there whether a subject knows or the controls do. Half of the way is from what guessing scores to
     the target, or from the lower quarter of the controls' scores where that is not known. In bits it is half of the
-    target's probability.
+    target's probability. Where bits are `alone`, an eighth in the controls' mean is enough: nothing else shows there
+    that trainings know a fact and differ in how sure they are of it.
     """
     ground, form = scale.ground, scale.form
     target, rows = scale.controls.target, scale.controls.retrained
@@ -419,6 +445,8 @@ def _like_target(scale: Scale) -> frozenset[str]:
     usual = float(np.quantile(rows.mean(axis=0), _LOWER)) if scale.graded else 0.0
     base = np.array([chances.get(item, usual) for item in scale.items])
     like = reached(rows, target, base, in_bits=in_bits)
+    if alone:
+        like |= rows.mean(axis=0) >= target + _EIGHTH
     if not in_bits:
         like &= target - base > ground.thresholds.admission
     times = like.sum(axis=0)

@@ -54,7 +54,7 @@ from vestige.metrics.intervals import RESAMPLES
 from vestige.metrics.planning import ADVISED_CONTROLS, LEAST_CONTROLS
 from vestige.metrics.verdicts import Thresholds
 
-VERSION = 20
+VERSION = 21
 """A part of the identity of a study's cells. Raised when the same answers would be judged otherwise."""
 RULES = "rules of judging"
 """The name of the rules in a sealed plan."""
@@ -90,6 +90,7 @@ def _judged(case: Case, checked: Ground, left_out: Sentences, resamples: int) ->
     # The margins that were asked for are printed beside those that the answers made wider.
     ground, asked = _with_margins(_without_collapsed(ground)), ground.thresholds
     tested = read_formats(ground)
+    ground = _with_bits_alone(ground, tested)
     recovery = try_attacks(ground, tested)
     membership = read_membership(ground)
     kept_knowledge = KeptKnowledge(ground)
@@ -287,6 +288,14 @@ def _with_margins(ground: Ground) -> Ground:
         return ground
     target, *rows = ground.scores.rows(sources, key, items)
     return replace(ground, thresholds=ground.thresholds.of_gap(float((target - np.mean(rows, axis=0)).mean())))
+
+
+def _with_bits_alone(ground: Ground, tested: TestedFormats) -> Ground:
+    """The ground with margins in bits that fit a small gap, where bits alone measure the forced answers of a fact."""
+    if not tested.bits_alone:
+        return ground
+    gap = float(tested.bits[0].controls.gap.differences().mean())
+    return replace(ground, thresholds=ground.thresholds.of_bits_alone(gap))
 
 
 def _without_collapsed(ground: Ground) -> Ground:

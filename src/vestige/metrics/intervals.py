@@ -462,7 +462,7 @@ def joint_noise(residuals: ByControl, facts: Items, df: float, *, name: str, see
             del _RANKS[next(iter(_RANKS))]
         _RANKS[key] = _ranks(residuals, facts, name=name, seed=seed, resamples=resamples)
     # Ranks are shared by all degrees of freedom: only the quantiles differ.
-    draws: ByResample = _quantiles(df, resamples)[_RANKS[key]]
+    draws: ByResample = quantiles(df, resamples)[_RANKS[key]]
     return draws
 
 
@@ -498,9 +498,10 @@ def _places(facts: Items, m: int, seed: int) -> Float[np.ndarray, "M N D"]:
 
 
 @lru_cache(maxsize=256)
-def _quantiles(df: float, resamples: int) -> ByResample:
-    quantiles: ByResample = stdtrit(df, (np.arange(resamples) + 0.5) / resamples)
-    return quantiles
+def quantiles(df: float, resamples: int) -> ByResample:
+    """The quantiles of Student's t at the middles of as many equal parts of [0, 1]."""
+    values: ByResample = stdtrit(df, (np.arange(resamples) + 0.5) / resamples)
+    return values
 
 
 def interval_over_seeds(

@@ -111,6 +111,20 @@ class Thresholds(Settings):
             update={name: max(getattr(self, name), round(share * gap, 1)) for name, share in shares.items()}
         )
 
+    def of_bits_alone(self, gap: float) -> "Thresholds":
+        """With margins in bits that are no more than the same shares of `gap`, in tenths of a bit.
+
+        Where no format in shares bounds the same answers, 6 bits could be all that the target knows.
+        """
+        wide = min(self.delta_wide_bits, round(self.delta_wide * gap, 1))
+        return self.model_copy(
+            update={
+                "delta_bits": min(self.delta_bits, wide),
+                "delta_wide_bits": wide,
+                "delta_group_bits": min(self.delta_group_bits, round(self.delta_group * gap, 1)),
+            }
+        )
+
     def of_group(self, unit: str) -> float:
         """The margin for every contract or person if a claim is to hold: fewer facts allow less precision."""
         wide = self.margins(unit).wide
