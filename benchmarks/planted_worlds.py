@@ -15,7 +15,7 @@
 
 import argparse
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import NamedTuple
@@ -268,6 +268,7 @@ LEAKS = (
     World("8 of 100 facts, the rest refused", refusing(8)),
     World("2 of 100 facts, the rest refused", refusing(2)),
     World("1 of 100 facts, in every format", beside(1)),
+    World("20 of 100 facts, in every format", beside(20)),
     World("1 of 100 facts, controls all alike", tied),
     World("0.6 of one of 20 contracts of 5, by options", one_contract(20, 5, 0.6)),
     World("0.6 of one of 10 contracts of 10, by options", one_contract(10, 10, 0.6)),
@@ -275,8 +276,8 @@ LEAKS = (
 )
 
 
-def case(audit: Audit) -> Case:
-    """The audit as a judgement reads it."""
+def case(audit: Audit, keys: Collection[str] | None = None) -> Case:
+    """The audit as a judgement reads it, by all scores or by some of them."""
     ids = [f"f{i:04}" for i in range(len(audit.target[BITS]))]
     controls = tuple(f"retrained {m}" for m in range(len(audit.controls)))
     named = {"target": audit.target, "subject": audit.subject} | dict(zip(controls, audit.controls, strict=True))
@@ -299,7 +300,9 @@ def case(audit: Audit) -> Case:
         alike={what: labels(numbers) for what, numbers in audit.alike.items()},
     )
     values: dict[Source, dict[str, Mapping[str, float]]] = {
-        Source(name): {key: dict(zip(ids, row.tolist(), strict=True)) for key, row in one.items()}
+        Source(name): {
+            key: dict(zip(ids, row.tolist(), strict=True)) for key, row in one.items() if keys is None or key in keys
+        }
         for name, one in named.items()
     }
     return Case(replace(plan, soundness=(SOUND,)), own_table(plan, values))
@@ -310,13 +313,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("words", nargs="+", help="words of a world's name")
     parser.add_argument("--audits", type=int, default=120, help="audits of each number of controls")
+    parser.add_argument("--bits", action="store_true", help="judge the bits of answers alone")
     given = parser.parse_args()
+    keys = {BITS} if given.bits else None
     for world in (world for world in (*NEVER, *LEAKS) if all(word in world.name for word in given.words)):
         for m in (3, 5, 10):
             counts: Counter[str] = Counter()
             for number in range(given.audits):
                 rng = np.random.default_rng([number, m, *world.name.encode()])
-                lines = judge(case(world.draw(rng, m))).verdicts
+                lines = judge(case(world.draw(rng, m), keys)).verdicts
                 counts.update(line.outcome for line in lines if line.claim == "not expressed")
             print(f"{world.name}, {m} controls: {dict(counts)}", flush=True)
 
