@@ -24,7 +24,7 @@ from vestige.api.results import Audit
 from vestige.core.errors import InputError
 from vestige.core.files import read_text
 from vestige.core.progress import progress_bar, say
-from vestige.core.text import has_thought, one_line
+from vestige.core.text import TextTuple, has_thought, one_line
 
 if TYPE_CHECKING:
     from vestige.artifacts.audits import SealedPlan
@@ -153,7 +153,7 @@ def audit(
     return Audit(run, (judged.outcome,), failed, request.splits.told, judged.n_tasks, request)
 
 
-def _audited_before(run: Path, forget: str) -> tuple[str, ...]:
+def _audited_before(run: Path, forget: str) -> TextTuple:
     """The unlearned models of the last audit of the same forget set in this folder. Its verdicts are replaced."""
     from vestige.artifacts.audits import read_outcome
     from vestige.artifacts.layout import RunFolder

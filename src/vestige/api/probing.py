@@ -22,7 +22,7 @@ from vestige.api.output import refuse_torchrun, say_notes
 from vestige.api.results import Holes
 from vestige.core.errors import InputError
 from vestige.core.progress import progress_bar, say
-from vestige.core.text import closest, one_line
+from vestige.core.text import TextTuple, closest, one_line
 
 if TYPE_CHECKING:
     from vestige.artifacts.layout import ProbeFolder
@@ -181,7 +181,7 @@ def probe(
     return Holes(folder.path, filter_holes(folder, request), sources.splits.told)
 
 
-def _named_searches(searches: Sequence[str]) -> tuple[str, ...]:
+def _named_searches(searches: Sequence[str]) -> TextTuple:
     """The searches, each once. `none` alone is none."""
     from vestige.probes.latent import SEARCHES
 

@@ -13,7 +13,7 @@ from vestige.attacks import ATTACKS, known_attacks
 from vestige.auditing.settings import QUICK, AuditSettings, check_quick
 from vestige.core.errors import InputError
 from vestige.core.seeds import generator
-from vestige.core.text import closest, one_line
+from vestige.core.text import TextTuple, closest, one_line
 from vestige.data.corpus import (
     Corpus,
     NamedSplits,
@@ -137,7 +137,7 @@ def audit_settings(
     attacks: "Sequence[AttackSettings | str] | None" = None,
     quick: bool = False,
     suppressed: bool = False,
-) -> tuple[AuditSettings, tuple[str, ...]]:
+) -> tuple[AuditSettings, TextTuple]:
     """Return the settings of an audit, and sentences on the limits of a quick audit.
 
     With `attacks` those alone are made. A name alone is made as `settings` say, or by default.

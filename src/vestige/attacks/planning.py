@@ -12,7 +12,7 @@ from vestige.core.errors import InputError
 from vestige.core.items import Item
 from vestige.core.plugins import brought
 from vestige.core.settings import Settings, type_in_words
-from vestige.core.text import closest, one_line, value_in
+from vestige.core.text import TextTuple, closest, one_line, value_in
 
 if TYPE_CHECKING:
     from vestige.models.load import LoadedModel
@@ -38,7 +38,7 @@ class Attack:
     tested: tuple[Item, ...]
     facts: Mapping[str, tuple[Item, ...]] = field(default_factory=dict)
     splits: Splits = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
+    notes: TextTuple = ()
 
 
 @dataclass(frozen=True)
@@ -161,7 +161,7 @@ class Planned(NamedTuple):
     """The attacks, and in sentences what cannot be tried or asked with these data."""
 
     attacks: tuple[Attack, ...]
-    untested: tuple[str, ...]
+    untested: TextTuple
 
 
 def find_attack(name: str) -> type[AttackSettings]:

@@ -21,7 +21,7 @@ from vestige.auditing.table import ModelScores, columns_of, read_scores
 from vestige.core.errors import InputError
 from vestige.core.files import refuse_special
 from vestige.core.seeds import derive_seed
-from vestige.core.text import Items, one_line
+from vestige.core.text import Items, TextTuple, one_line
 from vestige.logs import read_log, reader_of
 from vestige.logs.log import How, LogPart
 from vestige.metrics.contrasts import holm
@@ -376,7 +376,7 @@ HEADS = ("task", "score", "model", "difference", "95 % interval", "p (Holm)", "q
 """The columns of the comparison, in Markdown and on the page."""
 
 
-def cells_of(row: ComparedScore) -> tuple[str, ...]:
+def cells_of(row: ComparedScore) -> TextTuple:
     """One row of the comparison as texts, by `HEADS`. Names are as the logs have them."""
     missing = f" ({row.n_missing} missing)" if row.n_missing else ""
     return (

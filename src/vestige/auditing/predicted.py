@@ -26,7 +26,7 @@ from scipy.special import stdtrit
 
 from vestige.auditing.questions import LogColumn
 from vestige.core.errors import InputError
-from vestige.core.text import one_line
+from vestige.core.text import TextTuple, one_line
 from vestige.logs.bank import never_saw
 from vestige.logs.folders import LogGroup
 
@@ -156,7 +156,7 @@ class PredictedControls(NamedTuple):
 
     columns: tuple[LogColumn, ...]
     errors: Mapping[str, float]
-    untested: tuple[str, ...]
+    untested: TextTuple
 
 
 def with_predicted(columns: Sequence[LogColumn]) -> PredictedControls:

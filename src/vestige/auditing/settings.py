@@ -9,6 +9,7 @@ from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, field_va
 from vestige.artifacts.audits import Claim
 from vestige.core.errors import InputError
 from vestige.core.items import FormName
+from vestige.core.text import TextTuple
 from vestige.data.mcq import MOST_OPTIONS
 from vestige.judges.spec import LeakJudgeSettings
 from vestige.metrics.verdicts import Thresholds
@@ -28,7 +29,7 @@ class AuditSettings(Thresholds, LeakJudgeSettings):
     have found anything.
     """
 
-    evals: tuple[str, ...] = ("qa", "choices", "reversed", "freeform", "memory", "inside")
+    evals: TextTuple = ("qa", "choices", "reversed", "freeform", "memory", "inside")
     """Evaluations to run on every model."""
     forms: tuple[FormName, ...] = ("plain", "perturbed", "paraphrase", "few_shot", "prefilled", "sampled", "cloze")
     """Forms of free questions (docs/formats.md)."""
@@ -69,7 +70,7 @@ class AuditSettings(Thresholds, LeakJudgeSettings):
     prompt_candidates: PositiveInt | None = None
     """Prompts tried in each step."""
     # Out of the identity where it is empty, as of audits that were made before there was such a setting.
-    further: tuple[str, ...] = Field(default=(), exclude_if=not_)
+    further: TextTuple = Field(default=(), exclude_if=not_)
     """Further attacks, by name (`vestige list attacks`), each as NAME or as "NAME KEY=VALUE ..."."""
     # Out of the identity where it is not set, for the same reason.
     all_attacks: bool = Field(default=False, exclude_if=not_)
@@ -99,7 +100,7 @@ class AuditSettings(Thresholds, LeakJudgeSettings):
 
     @field_validator("further")
     @classmethod
-    def _named(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+    def _named(cls, value: TextTuple) -> TextTuple:
         if not all(entry.split() for entry in value):
             raise ValueError("has an entry without a name; write each as NAME or NAME KEY=VALUE ...")
         return value
@@ -131,7 +132,7 @@ QUICK_SAID = (
 )
 
 
-def check_quick(settings: Iterable[str]) -> tuple[str, ...]:
+def check_quick(settings: Iterable[str]) -> TextTuple:
     """Return a sentence on the limits of a quick audit. Refuses settings that it chooses itself, and other attacks."""
     for name in settings:
         if name in (*QUICK, "--attacks", "--suppressed"):

@@ -16,7 +16,7 @@ from vestige.cli.data import SOURCE
 from vestige.cli.logs import OUTPUT, Taken, judge_taken, show, take, with_bank
 from vestige.core.errors import InputError, PartialFailure
 from vestige.core.progress import progress_bar, say
-from vestige.core.text import closest, one_line
+from vestige.core.text import TextTuple, closest, one_line
 from vestige.report.text import print_audit, print_audit_forecast, print_json, print_plan
 
 if TYPE_CHECKING:
@@ -234,7 +234,7 @@ def _refuse_missing(arguments: Mapping[str, Any], *, only_planned: bool) -> None
         raise InputError(f"missing: {', '.join(missing)}. See `vestige audit --help`")
 
 
-def _required(names: Sequence[str]) -> tuple[str, ...]:
+def _required(names: Sequence[str]) -> TextTuple:
     """The claims of --require. A name that is none is refused."""
     from vestige.artifacts.audits import CLAIMS
 

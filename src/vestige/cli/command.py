@@ -24,7 +24,7 @@ from typer.main import get_command
 
 from vestige.api.inputs import FROM_COMMAND
 from vestige.core.errors import InputError
-from vestige.core.text import closest, one_line, value_in
+from vestige.core.text import TextTuple, closest, one_line, value_in
 
 if TYPE_CHECKING:
     from vestige.core.settings import Settings
@@ -43,7 +43,7 @@ class Part(NamedTuple):
     home: str
     panel: str
     name: str = ""
-    first: tuple[str, ...] = ()
+    first: TextTuple = ()
     panels: Mapping[str, str] = {}
     renamed: Mapping[str, str] = {}
     spelled: Mapping[str, str] = {}
@@ -55,12 +55,11 @@ class Part(NamedTuple):
     def keys(self) -> dict[str, str]:
         """The key of each setting here, by its name in the class."""
         rows = settings_rows(self.home)
-        order = sorted(rows, key=lambda key: self.first.index(key) if key in self.first else len(self.first))
         keys = {}
-        for name in order:
+        for name in dict.fromkeys((*self.first, *rows)):
             label = self.renamed.get(name, name)
-            if label:
-                keys[name] = f"{self.name}.{label}" if self.name else label
+            if label and name in rows:
+                keys[name] = f"{self.name}.{label}".removeprefix(".")
         return keys
 
 
@@ -124,7 +123,7 @@ class Call:
         """Call the function."""
         return self.function(**{**self.arguments, **changes})
 
-    def data_words(self, forget: str | None = None) -> tuple[str, ...]:
+    def data_words(self, forget: str | None = None) -> TextTuple:
         """Return the options that select the same items again: data, columns, forget set."""
         data = self.arguments["data"]
         words = ["--data", str(getattr(data, "data", data))]
@@ -531,9 +530,7 @@ def _setting_options(part: Part) -> Iterator[Parameter]:
 def in_words(default: Any) -> str:
     """Return a default in command-line form."""
     if isinstance(default, bool):
-        if default:
-            return "true"
-        return "false"
+        return str(default).lower()
     if isinstance(default, list):
         return ",".join(map(in_words, default))
     if isinstance(default, float):
@@ -592,12 +589,11 @@ def _given(parts: tuple[Part, ...], typed: dict[str, Any]) -> tuple[Given, dict[
     in_file: Mapping[str, Any] = {} if context is None else context.meta.get(_FILE, {})
     assignments = assigned(typed.pop("assignments", None))
     types: dict[str, str] = {}
-    for part in parts:
-        types |= {key: settings_rows(part.home)[name][0] for name, key in part.keys().items()}
     by_option: dict[str, Any] = {}
     spelled: dict[tuple[str, str], str] = {}
     for part in parts:
         for name, key in part.keys().items():
+            types[key] = settings_rows(part.home)[name][0]
             spelled.setdefault((part.home, name), key)
             value = typed.pop(_slot(key), None)
             if value is not None and value != []:

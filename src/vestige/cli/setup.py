@@ -19,7 +19,7 @@ from vestige.api.output import say_notes
 from vestige.cli.command import in_words, itself, settings_rows
 from vestige.core.errors import InputError
 from vestige.core.progress import say
-from vestige.core.text import Texts, closest, one_line
+from vestige.core.text import TextTuple, closest, one_line
 from vestige.report.text import print_json
 
 if TYPE_CHECKING:
@@ -119,8 +119,8 @@ class _Models(NamedTuple):
     """
 
     target: str
-    unlearned: Texts
-    retrained: Texts
+    unlearned: TextTuple
+    retrained: TextTuple
     start: str
     method: str
 

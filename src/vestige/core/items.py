@@ -9,7 +9,7 @@ from pydantic import AfterValidator
 
 from vestige.core.ids import content_id
 from vestige.core.settings import packaged_toml
-from vestige.core.text import closest, one_line
+from vestige.core.text import TextTuple, closest, one_line
 
 # Whether the retain set gives an answer away: states it, lets it be guessed, or neither.
 Scope = Literal["entailed", "guessable", "free"]
@@ -22,9 +22,9 @@ class Options:
     `texts[right]` is the right one. `also_right` are further right answers, which are no options with it.
     """
 
-    texts: tuple[str, ...]
+    texts: TextTuple
     right: int
-    also_right: tuple[str, ...] = ()
+    also_right: TextTuple = ()
 
 
 @dataclass(frozen=True)
@@ -46,11 +46,11 @@ class Item:
     group: str | None = None
     attribute: str | None = None
     paraphrase: str | None = None
-    perturbed: tuple[str, ...] = ()
+    perturbed: TextTuple = ()
     paraphrased_answer: str | None = None
     options: Options | None = None
     fact: str | None = None
-    accepted: tuple[str, ...] = ()
+    accepted: TextTuple = ()
     alias: str | None = None
     khop: str | None = None
     khop_answer: str | None = None
@@ -80,8 +80,8 @@ class ForgetSet:
     """
 
     name: str
-    items: tuple[str, ...]
-    edges: tuple[str, ...]
+    items: TextTuple
+    edges: TextTuple
 
     @classmethod
     def of(cls, name: str, items: Sequence[Item]) -> "ForgetSet":

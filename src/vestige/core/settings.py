@@ -181,7 +181,7 @@ def _explain(cls: type[Settings], error: ValidationError) -> str:
     problems: dict[str, list[str]] = {}
     spelled = SPELLED.get()
     for problem in error.errors():
-        # A form out of several is in the place too, as in ("lora_targets", "tuple[str, ...]").
+        # A form out of several is in the place too, as in ("lora_targets", "Texts").
         key = ".".join(str(part) for part in problem["loc"] if "[" not in str(part))
         label = spelled.get((f"{cls.__module__}:{cls.__qualname__}", key), key)
         if not problem["loc"]:

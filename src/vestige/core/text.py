@@ -14,7 +14,7 @@ Names = tuple[str, ...]
 """Of models, formats or attacks, in their order."""
 Items = tuple[str, ...]
 """Questions or facts by their ids, in their order."""
-Texts = tuple[str, ...]
+TextTuple = tuple[str, ...]
 Sentences = tuple[str, ...]
 """To be read by a person."""
 

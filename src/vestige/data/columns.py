@@ -27,7 +27,7 @@ from typing import Any
 
 from vestige.core.errors import InputError
 from vestige.core.items import Item, Options
-from vestige.core.text import begins_with_thought, half_character, one_line, with_system, without_thoughts
+from vestige.core.text import TextTuple, begins_with_thought, half_character, one_line, with_system, without_thoughts
 from vestige.data.mcq import MOST_OPTIONS
 from vestige.data.tables import SourceTable, TableRow, shown
 
@@ -233,14 +233,14 @@ class Cells:
             return None
         return self.checked(column, value)
 
-    def findable(self, column: str, texts: Sequence[str]) -> tuple[str, ...]:
+    def findable(self, column: str, texts: Sequence[str]) -> TextTuple:
         """Texts that are searched for in replies. A text of punctuation alone is refused."""
         for text in texts:
             if _is_punctuation(text):
                 raise self.wrong(column, "holds a text of nothing but punctuation, which no reply could meet")
         return tuple(texts)
 
-    def texts(self, column: str | None) -> tuple[str, ...]:
+    def texts(self, column: str | None) -> TextTuple:
         """A list of texts, a single text, or a list written as JSON (CSV has no lists)."""
         value = self.value(column)
         if column is None or value is None:
@@ -335,7 +335,7 @@ class _ItemReader:
             cells.findable(column, [text])
         return text
 
-    def _asked(self, cells: Cells) -> tuple[str, str, tuple[str, ...]]:
+    def _asked(self, cells: Cells) -> tuple[str, str, TextTuple]:
         """The question, the answer and further accepted answers."""
         if chat := self._columns.get("messages"):
             return (*_chat(cells, chat, cells.row.values.get(chat)), ())
@@ -399,7 +399,7 @@ _OPTION_NAMES = ("candidates", "alternatives", "endings", "answer_options", "pos
 """Columns that hold options by their name, next to a number as the answer."""
 
 
-def _answers(cells: Cells, column: str) -> tuple[str, ...]:
+def _answers(cells: Cells, column: str) -> TextTuple:
     """The answer, and behind it further accepted answers where the cell lists several."""
     value = _parsed(cells.row.values.get(column))
     if isinstance(value, dict):
@@ -536,7 +536,7 @@ def _option_reader(table: SourceTable, question: str) -> _Reader | None:
     return None
 
 
-def _numbers_from(first: int) -> tuple[str, ...]:
+def _numbers_from(first: int) -> TextTuple:
     return tuple(str(first + n) for n in range(MOST_OPTIONS))
 
 

@@ -16,7 +16,7 @@ from pydantic import Field
 
 from vestige.core.errors import InputError
 from vestige.core.settings import Settings, packaged_toml
-from vestige.core.text import Texts, closest
+from vestige.core.text import TextTuple, closest
 
 Kind = Literal["company", "person"]
 
@@ -79,7 +79,7 @@ class OneOf(Settings):
     """One of a list, uniform."""
 
     kind: Literal["choice"]
-    values: Texts
+    values: TextTuple
 
 
 class Product(Settings):
@@ -111,7 +111,7 @@ class Attribute(Settings):
     question: str
     paraphrase: str
     answer: str = "{value}."
-    decoys: Texts = ()
+    decoys: TextTuple = ()
 
 
 class ContractSpec(Settings):

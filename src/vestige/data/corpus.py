@@ -28,7 +28,7 @@ from vestige.core.ids import content_id
 from vestige.core.items import ForgetSet, Item, ItemTuple, Scope, called_by_items, questions_digest, taught_digest
 from vestige.core.seeds import generator, shuffled
 from vestige.core.settings import Settings
-from vestige.core.text import Sentences, one_line
+from vestige.core.text import Sentences, TextTuple, one_line
 from vestige.data.dataset import Dataset, asked_otherwise, scope_of_items
 from vestige.data.facts import said_of_facts, said_of_rewordings
 from vestige.data.folder import MANIFEST, read_dataset
@@ -52,12 +52,12 @@ def factual_items() -> ItemTuple:
 
 
 @lru_cache(maxsize=1)
-def idk_answers() -> tuple[str, ...]:
+def idk_answers() -> TextTuple:
     """One hundred answers that decline to know, each different, in a fixed order."""
     return tuple(text_lines(_RESOURCES / "idk.txt"))
 
 
-def read_idk(path: Path) -> tuple[str, ...]:
+def read_idk(path: Path) -> TextTuple:
     """The lines of a plain text file of one's own, such as TOFU's idontknow.jsonl. Blank ones are skipped."""
     return tuple(text_lines(path))
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from vestige.core.ids import content_id
 from vestige.core.items import Item, Luck
-from vestige.core.text import Texts, one_line
+from vestige.core.text import TextTuple, one_line
 from vestige.data.findings import Rarity, named_words, subject_words, words
 from vestige.metrics.answers import contains, normalised
 from vestige.metrics.leaks import leak_score
@@ -110,10 +110,10 @@ def luck_of(forget: Sequence[Item], kept: Sequence[Item]) -> dict[str, Luck]:
     long answer that no retained question has.
     """
     rare = Rarity.of([i.question for i in (*forget, *kept)])
-    families: dict[Hashable, Counter[Texts]] = defaultdict(Counter)
+    families: dict[Hashable, Counter[TextTuple]] = defaultdict(Counter)
     for item in kept:
         families[_kind(item, rare)][_told(item)] += 1
-    everything = set[Texts]().union(*families.values())
+    everything = set[TextTuple]().union(*families.values())
     luck_by_id = {}
     for item in forget:
         kind, answer = _kind(item, rare), _told(item)
@@ -132,7 +132,7 @@ def _kind(item: Item, rare: Rarity) -> Hashable:
     return tuple(word for word in words(item.question) if word not in about)
 
 
-def _told(item: Item) -> Texts:
+def _told(item: Item) -> TextTuple:
     """The words of the answer that the question does not have."""
     question_words = set(words(item.question))
     return tuple(word for word in words(fact_of(item) or item.answer) if word not in question_words)
@@ -207,7 +207,7 @@ class _Questions:
         self.words = [frozenset(words(i.question)) for i in items]
         self.names = [named_words(i.question) for i in items]
         self.answers = [tuple(words(fact_of(i) or i.answer)) for i in items]
-        subjects: dict[Texts, set[frozenset[str]]] = defaultdict(set)
+        subjects: dict[TextTuple, set[frozenset[str]]] = defaultdict(set)
         for answer, names in zip(self.answers, self.names, strict=True):
             subjects[answer].add(names)
         several = len(set(self.names)) > 1

@@ -114,9 +114,8 @@ class Graph:
             digest.update(f"{len(names)}\n".encode())
             digest.update("\n".join(names).encode())
         node = {name: n for n, name in enumerate(self.nodes)}
-        type_ = {name: n for n, name in enumerate(self.types)}
         ends = [(node[e.first], node[e.second]) for e in self.edges.values()]
-        for numbers in (ends, [type_[e.type] for e in self.edges.values()]):
+        for numbers in (ends, [self.types.index(e.type) for e in self.edges.values()]):
             # The same bytes on machines of either byte order.
             digest.update(np.array(numbers, dtype="<i8").tobytes())
         return digest.hexdigest()

@@ -21,7 +21,7 @@ from vestige.core.errors import InputError
 from vestige.core.ids import content_id
 from vestige.core.items import Item
 from vestige.core.seeds import derive_seed, generator
-from vestige.core.text import Texts, one_line
+from vestige.core.text import TextTuple, one_line
 from vestige.metrics.answers import normalised
 
 Source = Literal["given", "perturbed", "attribute", "form", "question"]
@@ -45,10 +45,10 @@ class Choice:
 
     item: str
     question: str
-    options: Texts
+    options: TextTuple
     answer: int
-    also: Texts = ()
-    accepted: Texts = ()
+    also: TextTuple = ()
+    accepted: TextTuple = ()
     source: Source = "given"
     edge: str | None = None
     group: str | None = None
@@ -197,7 +197,7 @@ def _drawn(item: Item, wrong: _Wrong, drawing: OptionDrawing, *, key: str = "") 
     """The right option first and then the wrong ones, each where it was drawn. `_placed` moves the right one."""
     key, about = key or item.id, f"the question {one_line(item.question, width=60)!r}"
     source, texts = wrong
-    also: Texts = ()
+    also: TextTuple = ()
     if source == "given" and item.options is not None:
         right, also, needed = item.options.texts[item.options.right], item.options.also_right, len(texts)
     else:

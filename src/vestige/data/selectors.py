@@ -72,8 +72,7 @@ def select_items(items: Sequence[Item], selector: str, *, seed: int, source: str
 
 def is_selector(text: str) -> bool:
     """Whether the text begins as a selector does, so that it is not meant as a file."""
-    first = _parts(text)[0]
-    kind, colon, _ = first.partition(":")
+    kind, colon, _ = _parts(text)[0].partition(":")
     return bool(colon) and kind in _KINDS
 
 
@@ -81,8 +80,7 @@ def with_seed(selector: str, seed: int) -> str:
     """The selector with its seed behind each `random` that has none; 0, the default, is not written."""
     if not seed or not is_selector(selector):
         return selector
-    parts = (f"{p}#{seed}" if p.startswith("random:") and "#" not in p else p for p in _parts(selector))
-    return ",".join(parts)
+    return ",".join(f"{p}#{seed}" if p.startswith("random:") and "#" not in p else p for p in _parts(selector))
 
 
 def _parts(selector: str) -> list[str]:

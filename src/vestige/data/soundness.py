@@ -17,7 +17,7 @@ from scipy.optimize import minimize
 from vestige.core.errors import InputError
 from vestige.core.items import Item, Scope
 from vestige.core.seeds import generator
-from vestige.core.text import Texts, one_line
+from vestige.core.text import TextTuple, one_line
 from vestige.data.corpus import NamedSplits
 from vestige.data.findings import (
     Check,
@@ -78,7 +78,7 @@ def _is_long(answer: str) -> bool:
     return sum(word not in COMMON_WORDS for word in words(answer)) >= LONG
 
 
-def _wordings(item: Item) -> Texts:
+def _wordings(item: Item) -> TextTuple:
     if item.paraphrase is None:
         return (item.question,)
     return item.question, item.paraphrase
@@ -175,7 +175,7 @@ def _conditional_logit(
 # A whole data set
 
 
-def check_splits(splits: NamedSplits, settings: SoundnessSettings, *, seed: int) -> tuple[tuple[Check, ...], Texts]:
+def check_splits(splits: NamedSplits, settings: SoundnessSettings, *, seed: int) -> tuple[tuple[Check, ...], TextTuple]:
     """All checks that apply, and in sentences which do not.
 
     Wrong options of retain items come from retain items alone, so that no guesser learns from forget answers.

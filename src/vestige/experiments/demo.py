@@ -17,7 +17,7 @@ from vestige.core.files import locked, write_text
 from vestige.core.ids import changed_keys
 from vestige.core.items import FormName
 from vestige.core.settings import Settings, read_toml, to_toml
-from vestige.core.text import closest
+from vestige.core.text import TextTuple, closest
 from vestige.data.corpus import Corpus, SourceSettings, everything, named_splits, open_corpus
 from vestige.data.findings import SoundnessSettings
 from vestige.data.folder import compile_to_folder
@@ -81,9 +81,9 @@ class DemoSettings(Settings):
     """The graph to compile."""
     seed: int = 0
     """Seed of everything random."""
-    forget: tuple[str, ...] = Field(default=("edge:A_B,edge:A_C,edge:A_C2,edge:B_D,edge:B_D2",), min_length=1)
+    forget: TextTuple = Field(default=("edge:A_B,edge:A_C,edge:A_C2,edge:B_D,edge:B_D2",), min_length=1)
     """Forget sets."""
-    methods: tuple[str, ...] = Field(default=PISTOL_METHODS, min_length=1)
+    methods: TextTuple = Field(default=PISTOL_METHODS, min_length=1)
     """Methods to compare."""
     factual: bool = False
     """Add the built-in factual questions."""
@@ -97,7 +97,7 @@ class DemoSettings(Settings):
     """Epochs of unlearning."""
     max_new_tokens: PositiveInt = TINY_AUDIT.max_new_tokens
     """Longest reply, in tokens."""
-    evals: tuple[str, ...] = TINY_AUDIT.evals
+    evals: TextTuple = TINY_AUDIT.evals
     """Evaluations to run on every model."""
     forms: tuple[FormName, ...] = TINY_AUDIT.forms
     """Forms of free questions."""

@@ -17,7 +17,7 @@ from vestige.core.errors import NothingToTeach
 from vestige.core.files import write_jsonl
 from vestige.core.seeds import generator
 from vestige.data.corpus import SourceSettings
-from vestige.experiments.lab import Lab, Question, Step, call
+from vestige.experiments.lab import Arguments, Lab, Question, Step, Values, call
 from vestige.experiments.mt_bench import HUB, mt_bench
 from vestige.experiments.tables import Report
 
@@ -30,7 +30,7 @@ JUDGE = f"{SERVER}#gpt-4o-mini"
 """Appendix A: GPT-4o mini judges, filters and names groups. Section 3.1 does not say who writes questions."""
 JUDGES = (JUDGE, f"{SERVER}#gpt-4.1-mini", f"{SERVER}#o3-mini")
 """Table 6."""
-BENCHMARKS: dict[str, dict[str, Any]] = {
+BENCHMARKS: dict[str, Arguments] = {
     "MMLU": {"data": "cais/mmlu", "config": "all", "split": "test"},
     "ARC-easy": {"data": "allenai/ai2_arc", "config": "ARC-Easy", "split": "test"},
     "TruthfulQA": {"data": "truthfulqa/truthful_qa", "config": "multiple_choice", "split": "validation"},
@@ -51,7 +51,7 @@ LORA = {
     "weight_decay": 0.01,
 }
 """Appendix A: rank 32, alpha 16, batches of 2. The rest is LLMU's code (2310.10683). 1,000 steps of 2 of 50 samples."""
-METHODS: Mapping[str, Mapping[str, Any]] = {
+METHODS: Mapping[str, Values] = {
     "llmu": {"learning_rate": 5e-5},
     # Table 6: all parameters, at a rate of 1e-6 (appendix C.1).
     "llmu-full": {"learning_rate": 1e-6, "lora_rank": 0},
@@ -59,7 +59,7 @@ METHODS: Mapping[str, Mapping[str, Any]] = {
     # 10 epochs at 1e-6; the warm-up is ours.
     "npo_gd": {"learning_rate": 1e-6, "epochs": 10, "max_steps": 250, "warmup_steps": 25},
 }
-TINY: Mapping[str, Mapping[str, Any]] = {
+TINY: Mapping[str, Values] = {
     "llmu": {"learning_rate": 9.69e-5},
     "gakl": {"learning_rate": 4.54e-5},
     "npo_gd": {"learning_rate": 4.54e-5},
@@ -67,7 +67,7 @@ TINY: Mapping[str, Mapping[str, Any]] = {
 }
 HARM = {"every": "50 steps", "stop_when": ["harm<=0"], "harm_judge": f"{SERVER}#gpt-4o", "items": 50}
 """Section 4.1: every model is trained until its harmscore is 0, by GPT-4o."""
-PROBE: dict[str, Any] = {
+PROBE: Arguments = {
     "judge": JUDGE,
     "by": JUDGE,
     "asks": "meta-llama/Llama-2-7b-hf",
@@ -89,7 +89,7 @@ PROBE: dict[str, Any] = {
     # The scores that make a hole are ours: the paper has means.
     "filter": {"nearest_texts": 0, "subject_share": 0.0, "target_first": False, "paper_order": True},
 }
-TINY_PROBE: dict[str, Any] = {
+TINY_PROBE: Arguments = {
     "by": "graph",
     "truth": True,
     "answers": {"max_tokens": 16},
@@ -153,8 +153,8 @@ def _run(
     models: Mapping[str, str],
     data: SourceSettings,
     forget: str,
-    methods: Mapping[str, Mapping[str, Any]],
-    probing: Mapping[str, Any],
+    methods: Mapping[str, Values],
+    probing: Values,
     *,
     as_questions: bool = True,
 ) -> None:
@@ -203,9 +203,9 @@ def _run(
                         _around(lab, target, unlearned, probe, data, forget, own, probing, seed)
 
 
-def _benchmarks(lab: Lab, model: Any, columns: Mapping[str, Any]) -> None:
+def _benchmarks(lab: Lab, model: Any, columns: Values) -> None:
     """The static benchmarks before and after: in letters, and MT-Bench graded (the right half of Table 1)."""
-    sources: dict[str, Any] = {name: SourceSettings(data=path) for name, path in lab.benchmarks.items()}
+    sources: Arguments = {name: SourceSettings(data=path) for name, path in lab.benchmarks.items()}
     if not lab.cpu and not lab.benchmarks and not lab.models:
         sources = {name: SourceSettings(**source) for name, source in BENCHMARKS.items()}
         sources[CONVERSATIONS] = SourceSettings(data=HUB)
@@ -224,8 +224,8 @@ def _probe(
     unlearned: Step,
     data: SourceSettings,
     forget: str,
-    probing: Mapping[str, Any],
-    columns: Mapping[str, Any],
+    probing: Values,
+    columns: Values,
     **more: Any,
 ) -> Step:
     step = lab.step(
@@ -248,8 +248,8 @@ def _around(
     probe: Step,
     data: SourceSettings,
     forget: str,
-    own: Mapping[str, Any],
-    probing: Mapping[str, Any],
+    own: Values,
+    probing: Values,
     seed: int,
 ) -> None:
     """Mitigation (Tables 3, 4, 8, 9), checkpoints (7), ablations (5, 10) and repeats (6) of one model."""
@@ -305,7 +305,7 @@ def _around(
     for key, values in ABLATION.items():
         part, _, setting = key.partition(".")
         for value in values:
-            changed: dict[str, Any] = {part: {**probing[part], setting: value}}
+            changed: Arguments = {part: {**probing[part], setting: value}}
             _probe(lab, target, unlearned, *common, {"method": "llmu", "arm": f"{key}={value:g}"}, **changed)
     for judge in JUDGES:
         for generation in range(3):

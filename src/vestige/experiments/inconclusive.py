@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vestige.data.corpus import SourceSettings
-from vestige.experiments.lab import Lab
+from vestige.experiments.lab import Arguments, Lab, Values
 from vestige.experiments.tables import Comparison, Report
 
 MODELS = {"Phi-1.5": "microsoft/phi-1_5", "Llama-3.2-1B": "meta-llama/Llama-3.2-1B-Instruct"}
@@ -18,7 +18,7 @@ TINY = {"tiny": "builtin:tiny"}
 RATES = (1e-5, 5e-5)
 """Ours: the text has no rates of unlearning."""
 # At alphas from 10 on RMU does nothing to builtin:tiny (docs/methods.md).
-TINY_METHODS: Mapping[str, Mapping[str, Any]] = {
+TINY_METHODS: Mapping[str, Values] = {
     "rmu": {"learning_rate": 2e-3, "method_settings": {"alpha": 0.1}},
     "npo": {"learning_rate": 5e-5},
 }
@@ -52,11 +52,11 @@ def wmdp(lab: Lab) -> Report:
 
 
 def _run(lab: Lab, models: Mapping[str, str], data: SourceSettings, forget: str, *, taught: bool) -> Report:
-    evals: dict[str, Any] = {"qa": {"max_new_tokens": 32}, "choices": {}, "freeform": {"forms": ["plain"]}}
-    compressed: dict[str, Any] = {"items": 7, "steps": 350}
+    evals: Arguments = {"qa": {"max_new_tokens": 32}, "choices": {}, "freeform": {"forms": ["plain"]}}
+    compressed: Arguments = {"items": 7, "steps": 350}
     if lab.cpu:
         compressed = {"items": 2, "steps": 20, "width": 16}
-    asked: dict[str, Any] = {"data": data, "forget": forget}
+    asked: Arguments = {"data": data, "forget": forget}
     every = {**asked, "evals": evals, "splits": ["retain"], "most_items": lab.most_items or 400}
     if taught:
         every["evals"] = {**evals, "acr": compressed}
@@ -89,17 +89,17 @@ def _run(lab: Lab, models: Mapping[str, str], data: SourceSettings, forget: str,
     )
 
 
-def _settings(lab: Lab, model: str, method: str) -> Sequence[Mapping[str, Any]]:
+def _settings(lab: Lab, model: str, method: str) -> Sequence[Values]:
     if lab.tiny(model):
         return [{**TINY_METHODS[method], **lab.reading}]
     return [{"learning_rate": rate, **lab.reading} for rate in lab.rates or RATES]
 
 
-def _attacks(lab: Lab, model: Any, target: Any, columns: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
+def _attacks(lab: Lab, model: Any, target: Any, columns: Values, asked: Values) -> None:
     """Relearning on retained items and on a part of the forget set, and the prefix of 100 tokens of section 4.2."""
     items = 50
-    tuned: dict[str, Any] = dict(RELEARNING)
-    prefix: dict[str, Any] = {"tokens": 100}
+    tuned: Arguments = dict(RELEARNING)
+    prefix: Arguments = {"tokens": 100}
     if lab.cpu:
         # All weights: the tiny model is small. The searches are cut short and show less.
         items = 10

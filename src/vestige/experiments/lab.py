@@ -23,6 +23,11 @@ if TYPE_CHECKING:
 
     from vestige.steps.runner import Report
 
+Arguments = dict[str, Any]
+"""Arguments of a public function, by name."""
+Values = Mapping[str, Any]
+"""Arguments or columns that are read."""
+
 
 @dataclass(frozen=True)
 class Step:
@@ -30,7 +35,7 @@ class Step:
 
     name: str
     function: str
-    arguments: Mapping[str, Any]
+    arguments: Values
     folder: Path
     after: tuple["Step", ...] = ()
     reads: str = ""
@@ -50,7 +55,7 @@ class Question:
     """A step that asks a model, with the columns that tell its scores from others."""
 
     step: Step
-    columns: Mapping[str, Any]
+    columns: Values
 
 
 @dataclass
@@ -72,7 +77,7 @@ class Lab:
     """The goal for which `find_rate` finds each rate, on a target of another seed; empty: the experiment's rates."""
     rates: Sequence[float] = ()
     """The learning rates, in place of the experiment's. With `goal` those that are tried."""
-    training: Mapping[str, Any] = field(default_factory=dict)
+    training: Values = field(default_factory=dict)
     """Settings of trainings in place of the experiment's. `finetune.epochs` is one of a single function."""
     sets: Sequence[str] = ()
     """The forget sets, in place of all (`pistol`)."""
@@ -86,7 +91,7 @@ class Lab:
     """Data sets of multiple-choice questions by name, asked of each model before and after (`holes`)."""
     searches: Sequence[str] = ("latent",)
     """How probes search next to the adjacent questions (`holes`)."""
-    probing: Mapping[str, Any] = field(default_factory=dict)
+    probing: Values = field(default_factory=dict)
     """Settings of probes in place of the experiment's (`holes`): `judge`, `by`, `k`, `asks`."""
     steps: dict[Path, Step] = field(default_factory=dict)
     questions: list[Question] = field(default_factory=list)
@@ -98,7 +103,7 @@ class Lab:
     _asked: dict[str, Step] = field(default_factory=dict)
 
     @property
-    def reading(self) -> dict[str, Any]:
+    def reading(self) -> Arguments:
         """How models are read: the paper's in bfloat16, others in float32."""
         if self.cpu:
             return {"device": "cpu"}
@@ -107,7 +112,7 @@ class Lab:
         return {"dtype": "bfloat16"}
 
     @property
-    def full(self) -> dict[str, Any]:
+    def full(self) -> Arguments:
         """How all weights are trained: kept in float32, with products in bfloat16.
 
         Weights kept in bfloat16 lose updates below 1/256 of their size, which is nearly every one at a rate of 1e-6.
@@ -117,14 +122,14 @@ class Lab:
         return {"dtype": "float32", "precision": "bfloat16"}
 
     @property
-    def saving(self) -> dict[str, Any]:
+    def saving(self) -> Arguments:
         """How an unlearned model is saved: the built-in ones train all weights, others an adapter."""
         if self.cpu or any(model.startswith("builtin:tiny") for model in self.models):
             return {}
         return {"save": "adapter"}
 
     @property
-    def device(self) -> dict[str, Any]:
+    def device(self) -> Arguments:
         """Return the device of steps whose models exist already."""
         if self.cpu:
             return {"device": "cpu"}
@@ -140,9 +145,9 @@ class Lab:
             return {model.rstrip("/").rpartition("/")[2]: model for model in self.models}
         return dict(cpu if self.cpu else paper)
 
-    def asking(self, *, most_items: int | None = None) -> dict[str, Any]:
+    def asking(self, *, most_items: int | None = None) -> Arguments:
         """Return the evaluation settings: on a CPU with short replies."""
-        asked: dict[str, Any] = {"most_items": self.most_items or most_items}
+        asked: Arguments = {"most_items": self.most_items or most_items}
         if self.cpu:
             asked["evals"] = {"qa": {"max_new_tokens": 32}}
         return asked
@@ -160,15 +165,13 @@ class Lab:
         if self.cpu:
             raise InputError(f"{name} has no CPU size, since {why}. Name a model by --models.")
 
-    def ask_controls(
-        self, columns: Mapping[str, Any], taught: Mapping[str, Any], asked: Mapping[str, Any]
-    ) -> list[tuple[Step, dict[str, Any]]]:
+    def ask_controls(self, columns: Values, taught: Values, asked: Values) -> list[tuple[Step, Arguments]]:
         """Retrain `controls` models without the forget set, for the first seed, and ask each.
 
         Returns:
             Each control with its columns: the method is `retrained`, and the seed is its own.
         """
-        controls: list[tuple[Step, dict[str, Any]]] = []
+        controls: list[tuple[Step, Arguments]] = []
         if columns["seed"] != (self.seeds or (0,))[0]:
             return controls
         for number in range(self.controls):
@@ -206,7 +209,7 @@ class Lab:
             self.steps[place] = Step(place.name, path, arguments, place, tuple(before.values()))
         return self.steps[place]
 
-    def _training_of(self, function: str) -> dict[str, Any]:
+    def _training_of(self, function: str) -> Arguments:
         """The settings of `training` for this function; a search of rates has those of its unlearnings."""
         if function not in ("finetune", "unlearn", "find_rate"):
             return {}
@@ -225,15 +228,15 @@ class Lab:
         vestige.compile_data(graph, output_dir=folder)
         return SourceSettings(data=str(folder), **source)
 
-    def ask(self, model: "Step | str", columns: Mapping[str, Any], **arguments: Any) -> Step:
+    def ask(self, model: "Step | str", columns: Values, **arguments: Any) -> Step:
         """Evaluate a model. Its scores get `columns`."""
         return self._question("evaluate", model, columns, {"summarize": False, **arguments})
 
-    def attack(self, model: "Step | str", kind: str, columns: Mapping[str, Any], **arguments: Any) -> Step:
+    def attack(self, model: "Step | str", kind: str, columns: Values, **arguments: Any) -> Step:
         """Attack a model. Its scores before and after get `columns`."""
         return self._question("attack", model, columns, {"kind": kind, **arguments})
 
-    def _question(self, function: str, model: "Step | str", columns: Mapping[str, Any], arguments: Any) -> Step:
+    def _question(self, function: str, model: "Step | str", columns: Values, arguments: Any) -> Step:
         # Two processes may not write beside one model at once.
         key = str(model.folder) if isinstance(model, Step) else model
         before = [self._asked[key]] if key in self._asked else []
@@ -377,7 +380,7 @@ _PROBED = {"answers": "Answers", "latent": "Latent", "policy": "Policy", "filter
 """The public names of the settings objects of a probe."""
 
 
-def with_objects(name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+def with_objects(name: str, arguments: Values) -> Arguments:
     """The arguments of a public function, with settings that a step has by name as settings objects."""
     import vestige
     from vestige.attacks.planning import find_attack

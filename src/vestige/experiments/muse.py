@@ -8,7 +8,7 @@ retrained model: `--goal` finds a rate for a goal instead.
 from typing import Any
 
 from vestige.data.corpus import SourceSettings
-from vestige.experiments.lab import Lab
+from vestige.experiments.lab import Arguments, Lab
 from vestige.experiments.pistol import AC3
 from vestige.experiments.tables import Comparison, Report
 
@@ -30,8 +30,8 @@ def muse(lab: Lab) -> Report:
     """Forget sets of growing size by each method, on a CPU also one after another."""
     data = SourceSettings(data="pack:muse")
     sets = {"one fold": ["forget_1"], "two folds": ["forget_2"], "four folds": ["forget_4"]}
-    unlearning: dict[str, Any] = {**TRAINING, **lab.full}
-    evals: dict[str, Any] = {"memory": {}}
+    unlearning: Arguments = {**TRAINING, **lab.full}
+    evals: Arguments = {"memory": {}}
     pairs = [Comparison("set", "one fold", "four folds", splits=["retain"])]
     if lab.cpu:
         data = lab.data("sample1")

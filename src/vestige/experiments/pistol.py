@@ -12,7 +12,7 @@ from typing import Any
 from vestige.data.corpus import SourceSettings
 from vestige.data.folder import read_dataset
 from vestige.data.selectors import select_edges
-from vestige.experiments.lab import Lab, Step
+from vestige.experiments.lab import Arguments, Lab, Step, Values
 from vestige.experiments.tables import Comparison, Report
 
 MODELS = {"Llama2-7B": "meta-llama/Llama-2-7b-chat-hf", "Mistral-7B": "mistralai/Mistral-7B-Instruct-v0.2"}
@@ -116,7 +116,7 @@ def run_sets(lab: Lab, data: SourceSettings, sets: Sets, *, name: str = "sample1
     if pair and lab.cpu:
         models["deep"] = "builtin:tiny-deep"
     for label, model in models.items():
-        taught: dict[str, Any] = {"data": data, "train_factual": lab.tiny(model), **lab.reading}
+        taught: Arguments = {"data": data, "train_factual": lab.tiny(model), **lab.reading}
         if lab.tiny(model) and name == "sample2":
             taught["epochs"] = EPOCHS_OF_SAMPLE2
         found = _found_rates(lab, model, data, sets, taught) if lab.goal else {}
@@ -155,7 +155,7 @@ def _rates(lab: Lab, data: str, label: str, model: str, method: str, *, one: boo
 
 
 def _found_rates(
-    lab: Lab, model: str, data: SourceSettings, sets: Sets, taught: Mapping[str, Any]
+    lab: Lab, model: str, data: SourceSettings, sets: Sets, taught: Values
 ) -> dict[tuple[str, str], list[Step]]:
     """The rate of each set and method for the goal, found on the target of a seed that is not reported."""
     seed = max(lab.seeds or (0, 1, 2)) + 1

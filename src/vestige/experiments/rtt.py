@@ -5,11 +5,9 @@ fine-tuned random birthdays. Its RIA and its optimizer Lion are not here, so rat
 of five splits, this experiment on half.
 """
 
-from typing import Any
-
 from vestige.data.corpus import SourceSettings
 from vestige.experiments.inconclusive import TINY_METHODS
-from vestige.experiments.lab import Lab
+from vestige.experiments.lab import Arguments, Lab
 from vestige.experiments.tables import Comparison, Report
 
 MODELS = {"Llama-3-8B": "meta-llama/Meta-Llama-3-8B"}
@@ -21,10 +19,10 @@ def rtt(lab: Lab) -> Report:
     """Relearning on a part of the forget set, for targets, unlearned models, and controls that never saw."""
     # docs/papers.md makes the file from the paper's repository; five splits of ten are forgotten.
     data, forget = SourceSettings(data="birthdays.jsonl"), "edge:0,edge:1,edge:2,edge:3,edge:4"
-    taught: dict[str, Any] = {"epochs": 15, "batch_size": 4, "learning_rate": 1e-5, "lora_rank": 0, **lab.full}
-    unlearning: dict[str, Any] = {"batch_size": 4, "lora_rank": 0, **lab.full}
-    attack: dict[str, Any] = {"n": 314, "rate": 1e-6}
-    evals: dict[str, Any] = {"choices": {}}
+    taught: Arguments = {"epochs": 15, "batch_size": 4, "learning_rate": 1e-5, "lora_rank": 0, **lab.full}
+    unlearning: Arguments = {"batch_size": 4, "lora_rank": 0, **lab.full}
+    attack: Arguments = {"n": 314, "rate": 1e-6}
+    evals: Arguments = {"choices": {}}
     if lab.cpu:
         data, forget = lab.data("sample1"), "random:4#0"
         taught, unlearning, attack = dict(lab.reading), dict(lab.reading), {"n": 40, "rate": 2e-4}
@@ -44,7 +42,7 @@ def rtt(lab: Lab) -> Report:
                 lab.attack(control, "relearn", named, **attack, **asked)
             for method in lab.chosen(METHODS):
                 for rate in lab.rates or RATES:
-                    own: dict[str, Any] = {**unlearning, "learning_rate": rate}
+                    own: Arguments = {**unlearning, "learning_rate": rate}
                     if lab.cpu:
                         own = {**unlearning, "learning_rate": 5e-5, **TINY_METHODS.get(method, {})}
                     unlearned = lab.step(

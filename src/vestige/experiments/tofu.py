@@ -6,15 +6,14 @@ retain term, and our `rmu` trains three blocks instead of all weights. Forget qu
 """
 
 from collections.abc import Mapping
-from typing import Any
 
 from vestige.data.corpus import SourceSettings
 from vestige.experiments.inconclusive import TINY_METHODS
-from vestige.experiments.lab import Lab
+from vestige.experiments.lab import Arguments, Lab, Values
 from vestige.experiments.tables import Comparison, Report
 
 MODELS = {"Llama-3.2-1B": "meta-llama/Llama-3.2-1B-Instruct"}
-SETTINGS: Mapping[str, Mapping[str, Any]] = {
+SETTINGS: Mapping[str, Values] = {
     "ga": {},
     "gd": {},
     "dpo": {},
@@ -31,9 +30,9 @@ def tofu(lab: Lab) -> Report:
     """Every forget set by every method, next to a model that was retrained without it."""
     data = SourceSettings(data="pack:tofu")
     sets = {"forget01": "forget01", "forget05": "forget05", "forget10": "forget10"}
-    taught: dict[str, Any] = {**TRAINING, "epochs": 5, **lab.full}
-    unlearning: dict[str, Any] = {**TRAINING, "epochs": 10, **lab.full}
-    evals: dict[str, Any] = {"qa": {}, "memory": {"replies": False}}
+    taught: Arguments = {**TRAINING, "epochs": 5, **lab.full}
+    unlearning: Arguments = {**TRAINING, "epochs": 10, **lab.full}
+    evals: Arguments = {"qa": {}, "memory": {"replies": False}}
     if lab.cpu:
         # One, two and four of 20 contracts stand for 2, 10 and 20 of 200 authors.
         data = lab.data("sample1")
@@ -52,7 +51,7 @@ def tofu(lab: Lab) -> Report:
                 lab.ask(target, {**columns, "method": "target"}, **asked)
                 lab.ask_controls(columns, how, asked)
                 for method in lab.chosen(list(SETTINGS)):
-                    own: dict[str, Any] = {**unlearning, "method_settings": SETTINGS[method]}
+                    own: Arguments = {**unlearning, "method_settings": SETTINGS[method]}
                     if lab.cpu:
                         rate = TINY_RATES.get(method, 5e-5)
                         own = {**unlearning, "learning_rate": rate, **TINY_METHODS.get(method, {})}

@@ -20,7 +20,7 @@ from vestige.artifacts.scores import Measurement
 from vestige.core.errors import InputError
 from vestige.core.files import MOST_READ, open_input
 from vestige.core.ids import content_id
-from vestige.core.text import closest, one_line
+from vestige.core.text import TextTuple, closest, one_line
 from vestige.logs.log import Beginning, GivenLog, How, Log, LogPart
 
 
@@ -37,7 +37,7 @@ class Banked(NamedTuple):
     recipe: str
     path: str
     digest: str
-    forget: tuple[str, ...]
+    forget: TextTuple
     role: str = "retrained"
 
 

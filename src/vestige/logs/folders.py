@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from vestige.core.errors import InputError
-from vestige.core.text import closest, one_line
+from vestige.core.text import TextTuple, closest, one_line
 from vestige.logs import BESIDE, log_files, reader_of, why_unread
 from vestige.logs.log import GivenLog
 from vestige.logs.open_unlearning import settings_in
@@ -223,7 +223,7 @@ def _model_folders(path: Path, root: Path) -> list[str]:
     return folders
 
 
-def _folders_of(path: Path, root: Path) -> tuple[str, ...]:
+def _folders_of(path: Path, root: Path) -> TextTuple:
     # With the folder that was given, whose own name may be the one that says it.
     return path.relative_to(root.parent if root.name else root).parts[:-1]
 

@@ -19,7 +19,7 @@ from vestige.artifacts.scores import Measurement, ScoreType, Split
 from vestige.core.errors import InputError
 from vestige.core.files import MOST_READ, open_input, read_bytes, read_json
 from vestige.core.store import typed
-from vestige.core.text import Texts, one_line
+from vestige.core.text import TextTuple, one_line
 
 Scores = Float[np.ndarray, " N"]
 Json = Mapping[str, Any]
@@ -54,11 +54,11 @@ class LogPart(NamedTuple):
     split: str
     measurement: Measurement
     scores: Scores
-    ids: Texts = ()
-    prompts: Texts = ()
-    questions: Texts = ()
-    answers: Texts = ()
-    replies: Texts = ()
+    ids: TextTuple = ()
+    prompts: TextTuple = ()
+    questions: TextTuple = ()
+    answers: TextTuple = ()
+    replies: TextTuple = ()
     reasons: Mapping[int, str] = {}
     chance: float | None = None
     task: str = ""
@@ -92,7 +92,7 @@ class Log(NamedTuple):
     parts: tuple[LogPart, ...]
     prompt: str = ""
     settings: Mapping[str, str] = {}
-    unread: Texts = ()
+    unread: TextTuple = ()
 
 
 class GivenLog(NamedTuple):
@@ -498,11 +498,11 @@ def _outside(values: Scores, low: float, high: float) -> str:
 
 
 @cache
-def _kept(column: Texts) -> Texts:
+def _kept(column: TextTuple) -> TextTuple:
     return column
 
 
-def _shared(column: Texts) -> Texts:
+def _shared(column: TextTuple) -> TextTuple:
     """The same tuple for the same texts: a thousand logs of one data set hold its questions once."""
     if column:
         return _kept(column)

@@ -25,7 +25,7 @@ import yaml
 from vestige.artifacts.scores import Measurement, QuestionType, ScoreType
 from vestige.core.errors import InputError
 from vestige.core.files import read_text
-from vestige.core.text import one_line
+from vestige.core.text import TextTuple, one_line
 from vestige.logs.log import (
     NOTE,
     Beginning,
@@ -53,7 +53,7 @@ SPLITS = {
 
 class _Metric(NamedTuple):
     measurement: Measurement
-    keys: tuple[str, ...]
+    keys: TextTuple
 
 
 def _measured(name: str, question_type: QuestionType, score_type: ScoreType, metric: str) -> Measurement:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from vestige.artifacts.scores import Measurement
 from vestige.core.errors import InputError
-from vestige.core.text import closest, one_line
+from vestige.core.text import TextTuple, closest, one_line
 from vestige.data.tables import read_table, separated
 from vestige.logs.log import (
     TASKS,
@@ -27,7 +27,7 @@ from vestige.logs.log import (
 )
 from vestige.logs.open_unlearning import CHOICE, OVERLAP, PROBABILITY
 
-COLUMNS: Mapping[str, tuple[str, ...]] = {
+COLUMNS: Mapping[str, TextTuple] = {
     "id": ("id", "item", "example_id", "sample_id", "question_id", "qid", "idx", "index", "uid"),
     "split": ("split", "eval_split", "partition", "subset", "set"),
     "question": ("question", "prompt", "input", "query"),
@@ -62,7 +62,7 @@ _DEEPEST = 4
 class _Block(NamedTuple):
     """Rows, and the keys under which they are in their file."""
 
-    keys: tuple[str, ...]
+    keys: TextTuple
     rows: Sequence[Json]
 
 
@@ -136,7 +136,7 @@ def _plain(name: str) -> str:
 
 def _models(blocks: Sequence[_Block]) -> dict[str, None]:
     """The models of a file that holds several, by the outermost keys. Empty where it holds one."""
-    outer: dict[str, set[tuple[str, ...]]] = {}
+    outer: dict[str, set[TextTuple]] = {}
     for block in blocks:
         outer.setdefault("".join(block.keys[:1]), set()).add(block.keys[1:])
     if len(outer) < 2 or outer.keys() & {"", *_DATA_SPLITS}:
@@ -162,7 +162,7 @@ def _content(path: Path) -> Any:
     return read_value(path)
 
 
-def _blocks(value: Any, columns: Mapping[str, str] | None = None, keys: tuple[str, ...] = ()) -> Iterator[_Block]:
+def _blocks(value: Any, columns: Mapping[str, str] | None = None, keys: TextTuple = ()) -> Iterator[_Block]:
     """Every list of rows with a score, with the keys that lead to it.
 
     A list of numbers is one below a key that the user names as the score.

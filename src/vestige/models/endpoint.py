@@ -21,7 +21,7 @@ from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from vestige.core.errors import InputError
 from vestige.core.ids import content_id
-from vestige.core.text import one_line
+from vestige.core.text import TextTuple, one_line
 from vestige.models.address import Address, Amount, address
 from vestige.models.folders import ModelDigest, tokenizer_digest
 from vestige.models.generation import Reply, Sampling
@@ -343,7 +343,7 @@ class EndpointModel(LoadedModel):
     endpoint: Endpoint = field(kw_only=True)
     max_tokens: int = field(kw_only=True)
     told: str = field(kw_only=True)
-    fingerprint: tuple[str, ...] = field(kw_only=True)
+    fingerprint: TextTuple = field(kw_only=True)
 
     @cached_property
     def prompter(self) -> Prompter:

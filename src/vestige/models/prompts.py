@@ -38,7 +38,7 @@ from vestige.core.errors import InputError
 from vestige.core.files import read_text
 from vestige.core.ids import content_id
 from vestige.core.sandbox import BoundedEnvironment, work_bounded
-from vestige.core.text import closest, one_line, system_of
+from vestige.core.text import TextTuple, closest, one_line, system_of
 from vestige.models.folders import tokenizer_digest
 
 # Templates that print today's date would make another prompt of the same question every day.
@@ -613,7 +613,7 @@ class Prompter:
         return tuple(ends)
 
     @cached_property
-    def control_marks(self) -> tuple[str, ...]:
+    def control_marks(self) -> TextTuple:
         """The special tokens as they are written. A question that holds one is read as turns of its own there."""
         tokens = self.tokenizer.added_tokens_decoder.values()
         return tuple(sorted({t.content for t in tokens if t.special} | set(self.tokenizer.all_special_tokens)))

@@ -31,7 +31,7 @@ from pydantic import PositiveInt
 from vestige.core.items import Item
 from vestige.core.seeds import generator, shuffled
 from vestige.core.settings import Settings, packaged_toml
-from vestige.core.text import Texts
+from vestige.core.text import TextTuple
 from vestige.data.texts import Passage
 from vestige.judges.base import Failure, Writer, WriterPrompt
 from vestige.judges.tasks import fenced, read_list, readable
@@ -55,7 +55,7 @@ seven six some such ten that the their these this those three two with against
 _BEFORE_THING = frozenset(_THING_WORDS.split())
 
 
-Stems = Texts
+Stems = TextTuple
 
 
 class Token(NamedTuple):
@@ -391,7 +391,7 @@ class Sentence:
     """A sentence's stems in order, and its words in small letters."""
 
     stems: Stems
-    words: Texts
+    words: TextTuple
 
     def at(self, term: Sequence[str]) -> int:
         """Return the index at which the words after the term begin, or -1 if the sentence does not contain it."""

@@ -28,7 +28,7 @@ from vestige.artifacts.records import (
 from vestige.core.errors import InputError
 from vestige.core.estimates import Estimate
 from vestige.core.settings import read_toml
-from vestige.core.text import one_line
+from vestige.core.text import TextTuple, one_line
 
 QUESTIONS = "qa"
 """The evaluation whose records hold one greedy answer an item."""
@@ -67,11 +67,11 @@ class RunModel:
     provenance: Mapping[str, Any] | None
     answers: EvalFolder | None
     results: Mapping[str, Mapping[EstimatePlace, Estimate]]
-    views: Mapping[str, Mapping[str, tuple[str, ...]]]
+    views: Mapping[str, Mapping[str, TextTuple]]
     asked_ids: Mapping[str, frozenset[str]]
     made_of: Mapping[tuple[str, EstimatePlace], EvalFolder] = field(default_factory=dict)
     outdated: bool = False
-    notes: tuple[str, ...] = ()
+    notes: TextTuple = ()
 
 
 @dataclass(frozen=True)
@@ -85,8 +85,8 @@ class RunEvidence:
     settings: Mapping[str, Any]
     provenance: Mapping[str, Any]
     subjects: tuple[RunModel, ...]
-    forgets: tuple[str, ...]
-    missing: tuple[str, ...]
+    forgets: TextTuple
+    missing: TextTuple
     asked_ids: Mapping[str, frozenset[str]]
 
     def of(self, role: str, forget: str) -> tuple[RunModel, ...]:

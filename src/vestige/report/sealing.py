@@ -17,7 +17,7 @@ from typing import Any, TypeVar, cast
 from vestige.artifacts.audits import FactLine, GroupLine
 from vestige.core.errors import InputError
 from vestige.core.files import read_bytes, read_text, write_text
-from vestige.core.text import one_line
+from vestige.core.text import TextTuple, one_line
 from vestige.report.contents import Contents
 from vestige.report.edges import NamedEdge
 from vestige.report.evidence import AskedItem, GreedyReply
@@ -114,7 +114,7 @@ def _texts(contents: Contents) -> Iterator[str]:
         yield from (edge.name, *edge.names)
 
 
-_TEXT_FIELDS: Mapping[type, tuple[str, ...]] = {
+_TEXT_FIELDS: Mapping[type, TextTuple] = {
     AskedItem: ("question", "answer", "group"),
     GreedyReply: ("text",),
     FactLine: ("question", "answer", "reply"),

@@ -15,6 +15,7 @@ from vestige.artifacts.records import COLUMNS, read_summaries, result_rows, writ
 from vestige.artifacts.verdicts import WORDS, bound_said
 from vestige.core.estimates import Estimate, end
 from vestige.core.ids import content_id
+from vestige.core.text import TextTuple
 from vestige.report.contents import Contents
 from vestige.report.evidence import split_of
 from vestige.report.holes import STANDING_WORDS, Probe, standing
@@ -65,7 +66,7 @@ def _bounds(name: str, estimate: Estimate | None) -> Row:
     return {f"{name}_{bound}": number for bound, number in zip(_BOUNDS, numbers, strict=True)}
 
 
-def item_rows(contents: Contents) -> tuple[tuple[str, ...], list[Row]]:
+def item_rows(contents: Contents) -> tuple[TextTuple, list[Row]]:
     """Return the columns, and a row a forget set and item with each subject's reply."""
     rows, labels = [], []
     for forget_set in contents.forget_sets:
@@ -144,7 +145,7 @@ def _source(probe: Probe, row: HoleRow, placebo: Placebo | None) -> Row:
     return standings | false | _bounds("beyond", placebo.excess if placebo else None)
 
 
-def _triple(*names: str) -> tuple[str, ...]:
+def _triple(*names: str) -> TextTuple:
     columns: list[str] = []
     for name in names:
         columns += [name, f"{name}_low", f"{name}_high"]
@@ -189,7 +190,7 @@ _RANGES = ("never",)
 """Fields that hold the least and the greatest value of the controls."""
 
 
-def audit_tables(outcomes: Sequence[AuditOutcome]) -> dict[str, tuple[tuple[str, ...], list[Row]]]:
+def audit_tables(outcomes: Sequence[AuditOutcome]) -> dict[str, tuple[TextTuple, list[Row]]]:
     """Columns and rows of each table, by the name of its file."""
     rows: dict[str, list[Row]] = {"verdicts": [], "leakage": [], "gains": [], "curves": [], "budget": []}
     extra: list[str] = []
@@ -227,7 +228,7 @@ def audit_tables(outcomes: Sequence[AuditOutcome]) -> dict[str, tuple[tuple[str,
     return tables
 
 
-def _columns_of(rows: Sequence[Row]) -> tuple[str, ...]:
+def _columns_of(rows: Sequence[Row]) -> TextTuple:
     """All columns of the rows, in the order in which they first appear."""
     columns: dict[str, None] = {}
     for row in rows:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vestige.core.estimates import Estimate, to_json
-from vestige.core.text import one_line
+from vestige.core.text import TextTuple, one_line
 
 if TYPE_CHECKING:
     from vestige.artifacts.audits import AuditOutcome, FactLine, Soundness
@@ -393,7 +393,7 @@ def bits_at_most(bits: float) -> str:
     return f"{amount} bit{'' if amount == '1' else 's'}"
 
 
-def said_of(prompt: "KeptPrompt") -> tuple[str, ...]:
+def said_of(prompt: "KeptPrompt") -> TextTuple:
     """The prompt in lines for a terminal. Its text comes from a model's vocabulary, so it is hostile."""
     n, verified = len(prompt.samples), sum(s.verified for s in prompt.samples)
     claimed = "all" if prompt.claimed else "not all"

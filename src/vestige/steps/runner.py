@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 from vestige.core import errors
 from vestige.core.errors import InputError, Interrupted, MachineError, VestigeError
-from vestige.core.text import closest, one_line
+from vestige.core.text import TextTuple, closest, one_line
 from vestige.core.threads import VARIABLES, one_thread
 
 Report = Callable[[float], None]
@@ -42,7 +42,7 @@ class Task:
     name: str
     run: Callable[..., None]
     arguments: Mapping[str, Any]
-    after: tuple[str, ...] = ()
+    after: TextTuple = ()
     weight: float = 1.0
     kind: str = ""
 

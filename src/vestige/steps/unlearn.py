@@ -20,7 +20,7 @@ from vestige.core.errors import InputError
 from vestige.core.ids import content_id
 from vestige.core.items import ForgetSet, Item, items_digest
 from vestige.core.seeds import derive_seed
-from vestige.core.text import one_line
+from vestige.core.text import TextTuple, one_line
 from vestige.data.corpus import NamedSplits, idk_answers
 from vestige.methods import build_method
 from vestige.methods.base import Alternatives, AsksTarget, FromStart, Method, ScalesUpdate
@@ -56,7 +56,7 @@ ROUNDS = 16
 """The number of samples of each question before the search for other answers ends."""
 
 
-def mismatched(forget: Sequence[Item], retain: Sequence[Item]) -> tuple[tuple[str, ...], ...]:
+def mismatched(forget: Sequence[Item], retain: Sequence[Item]) -> tuple[TextTuple, ...]:
     """For each forget question the answers of retained ones, its own answer replaced by the one after it."""
     # One of each, since a frequent answer would be taught more often than the others.
     pool = tuple({normalised(i.answer): i.answer for i in retain}.values())
@@ -76,7 +76,7 @@ def mismatched(forget: Sequence[Item], retain: Sequence[Item]) -> tuple[tuple[st
 
 def alternatives(
     target: LoadedModel, forget: Sequence[Item], settings: Alternatives, *, seed: int, world: World = ALONE
-) -> tuple[tuple[str, ...], ...]:
+) -> tuple[TextTuple, ...]:
     """For each forget question `asked.n` answers that the target gives itself and that are not the true one.
 
     Sampled, `ROUNDS` times at most. Where fewer different ones turn up they are taken in turn. Raises InputError where
@@ -87,7 +87,7 @@ def alternatives(
     return tuple(tuple(lines) for lines in json.loads(world.said(json.dumps(texts))))
 
 
-def _alternatives(target: LoadedModel, item: Item, settings: Alternatives, seed: int) -> tuple[str, ...]:
+def _alternatives(target: LoadedModel, item: Item, settings: Alternatives, seed: int) -> TextTuple:
     question = settings.prompt.replace("{question}", item.question).replace("{answer}", item.answer)
     prompt = target.prompter.prompt(question)
     texts_by_form: dict[str, str] = {}
@@ -145,7 +145,7 @@ class UnlearnRequest:
     forget: str
     forget_items: tuple[Item, ...]
     retain_items: tuple[Item, ...]
-    idk: tuple[str, ...]
+    idk: TextTuple
     training: UnlearningSettings
     seed: int
     reference: ModelSettings | None = None
@@ -375,7 +375,7 @@ def _reference(request: UnlearnRequest, target: LoadedModel) -> LoadedModel:
     return model
 
 
-_Answers = dict[Split, tuple[tuple[str, ...], ...]]
+_Answers = dict[Split, tuple[TextTuple, ...]]
 """For each further split the answers of each forget question, of all as many."""
 
 

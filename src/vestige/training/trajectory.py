@@ -21,7 +21,7 @@ from vestige.artifacts.records import read_trajectory
 from vestige.core.errors import InputError
 from vestige.core.files import append_lines, drop_torn_line, json_line, new_folder
 from vestige.core.settings import Settings
-from vestige.core.text import one_line
+from vestige.core.text import TextTuple, one_line
 from vestige.training.checkpoints import keep_tensors, put_back, trained_weights
 from vestige.training.loop import (
     ChosenStep,
@@ -67,7 +67,7 @@ class TrajectorySettings(Settings):
 
     every: str = "1 epoch"
     """How often to score the model: '1 epoch', '2 epochs' or '50 steps'."""
-    stop_when: tuple[str, ...] = ("forget_nll>=100",)
+    stop_when: TextTuple = ("forget_nll>=100",)
     """Stop at the first score that meets a condition: 'forget<=0.3', 'retain<0.9*target'."""
     choose: str = "last"
     """Checkpoint to keep: last; 'forget<=0.3' (among these, the best retain score); 'retain>=0.9' (the last such one).
@@ -80,7 +80,7 @@ class TrajectorySettings(Settings):
 
     @field_validator("stop_when")
     @classmethod
-    def _conditions(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+    def _conditions(cls, value: TextTuple) -> TextTuple:
         return tuple(str(parse_condition(v)) for v in value)
 
     @field_validator("choose")
