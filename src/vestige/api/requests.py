@@ -77,15 +77,17 @@ def finetuning(
         raise InputError("the factual questions are to be trained on, and there are none. Name them with --factual")
     imitated, digest = None, ""
     if imitate is not None:
-        other = model.model_copy(update={"model": imitate})
-        digest = origin_of(other).digest
-        imitated = partial(load_checked, other, digest, "the model to imitate")
+        teacher = model.model_copy(update={"model": imitate})
+        digest = origin_of(teacher).digest
+        imitated = partial(load_checked, teacher, digest, "the model to imitate")
     items, sets, role, forget = corpus.items, [*forgotten_by(model.model)], "target", ""
     if splits is not None:
         items, role, forget = left_out(corpus, splits), "retrained", splits.forget
         sets.append(splits.resolved)
     if factual:
         items += corpus.factual
+    # What the model is taught now is no longer forgotten.
+    forgotten = dict.fromkeys(forget_set.less(items) for forget_set in sets)
     return FinetuneRequest(
         model=model,
         items=items,
@@ -99,8 +101,7 @@ def finetuning(
         save=pick_form(save),
         imitated=imitated,
         imitated_digest=digest,
-        # What the model is taught now is no longer forgotten.
-        forgotten=tuple(rest for rest in dict.fromkeys(forget_set.less(items) for forget_set in sets) if rest.items),
+        forgotten=tuple(rest for rest in forgotten if rest.items),
     )
 
 

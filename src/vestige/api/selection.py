@@ -90,20 +90,20 @@ def fewer(corpus: Corpus, splits: NamedSplits, names: Sequence[str] | None, most
     `most` questions with a contract or person are drawn, and `most` without. The draw depends on the data alone, so
     that all models and forget sets share the same questions.
     """
-    kept = dict(splits.splits)
+    limited = dict(splits.splits)
     if names is not None:
-        kept = {name: items for name, items in kept.items() if name == "forget" or name in names}
+        limited = {name: items for name, items in limited.items() if name == "forget" or name in names}
     if most is not None:
-        drawn: set[str] = set()
+        chosen: set[str] = set()
         whole = (*corpus.items, *corpus.factual)
         for about_somebody in (True, False):
             candidates = [item for item in whole if (item.edge is not None) is about_somebody]
             order = generator(corpus.settings.split_seed, "asked", str(about_somebody)).permutation(len(candidates))
-            drawn |= {candidates[place].id for place in order[:most].tolist()}
-        for name, items in kept.items():
+            chosen |= {candidates[place].id for place in order[:most].tolist()}
+        for name, items in limited.items():
             if name != "forget":
-                kept[name] = tuple(item for item in items if item.id in drawn)
-    return replace(splits, splits={name: items for name, items in kept.items() if items})
+                limited[name] = tuple(item for item in items if item.id in chosen)
+    return replace(splits, splits={name: items for name, items in limited.items() if items})
 
 
 def evaluations(evals: Evals, *, max_new_tokens: int | None = None, pistol: bool = False) -> dict[str, Evaluation]:
@@ -142,24 +142,24 @@ def audit_settings(
 
     With `attacks` those alone are made. A name alone is made as `settings` say, or by default.
     """
-    asked = settings or AuditSettings()
+    current = settings or AuditSettings()
     if margins is not None:
-        asked = _with_margins(asked, margins)
-    chosen = [name for name in AuditSettings.model_fields if name in asked.model_fields_set]
+        current = _with_margins(current, margins)
+    chosen = [name for name in AuditSettings.model_fields if name in current.model_fields_set]
     if quick:
-        given = [("--attacks", attacks), ("--suppressed", suppressed)]
-        untested = check_quick([*chosen, *(option for option, value in given if value)])
-        return asked.over(AuditSettings.build(QUICK)), untested
+        explicit = [("--attacks", attacks), ("--suppressed", suppressed)]
+        untested = check_quick([*chosen, *(option for option, value in explicit if value)])
+        return current.over(AuditSettings.build(QUICK)), untested
     if attacks is None:
-        return asked, ()
-    return _only(asked, chosen, attacks), ()
+        return current, ()
+    return _only(current, chosen, attacks), ()
 
 
-def _with_margins(asked: AuditSettings, margins: Thresholds) -> AuditSettings:
+def _with_margins(current: AuditSettings, margins: Thresholds) -> AuditSettings:
     """Return the settings with these margins and all other values unchanged."""
     values = {name: getattr(margins, name) for name in margins.model_fields_set}
-    given = {name: getattr(asked, name) for name in asked.model_fields_set}
-    return AuditSettings.build({**given, **values}, where="settings of the audit")
+    explicit = {name: getattr(current, name) for name in current.model_fields_set}
+    return AuditSettings.build({**explicit, **values}, where="settings of the audit")
 
 
 def _only(built: AuditSettings, chosen: Collection[str], attacks: "Sequence[AttackSettings | str]") -> AuditSettings:

@@ -97,10 +97,10 @@ def finetune(
         notes = splits.told
         say_notes(splits)
     if corpus.factual:
-        taught = "not taught (--train-factual teaches them)"
+        state = "not taught (--train-factual teaches them)"
         if train_factual:
-            taught = "taught too"
-        say(f"factual: {len(corpus.factual)} questions, {taught}")
+            state = "taught too"
+        say(f"factual: {len(corpus.factual)} questions, {state}")
     # Torch is loaded only now, so that mistakes in data and settings are named at once.
     from vestige.api import requests
     from vestige.steps.finetune import finetune as train

@@ -277,16 +277,15 @@ def _listed(kind: str) -> list[dict[str, str]]:
         case "packs":
             from vestige.data.loaders import packs
 
-            return [
-                {
-                    "name": name,
-                    "about": pack.about,
-                    "from": f"{pack.hub}@{pack.revision[:7]}" if pack.hub else pack.files,
-                    "splits": ", ".join(pack.splits),
-                    "published": ", ".join(row.model for row in pack.published) or "no figures found",
-                }
-                for name, pack in packs().items()
-            ]
+            rows = []
+            for name, pack in packs().items():
+                source = pack.files
+                if pack.hub:
+                    source = f"{pack.hub}@{pack.revision[:7]}"
+                figures = ", ".join(row.model for row in pack.published) or "no figures found"
+                parts = ", ".join(pack.splits)
+                rows.append({"name": name, "about": pack.about, "from": source, "splits": parts, "published": figures})
+            return rows
         case "evals":
             from vestige.core.plugins import installed
             from vestige.evals import EVALS, find_eval
