@@ -168,8 +168,7 @@ def _conditional_logit(
         return value, rows.T @ p - rows[gold].sum(axis=0) + RIDGE * weights
 
     optimum = minimize(loss, np.zeros(rows.shape[1]), jac=True, method="L-BFGS-B", options={"maxiter": 200})
-    weights: Float[np.ndarray, " D"] = optimum.x
-    return weights
+    return np.asarray(optimum.x)
 
 
 # A whole data set

@@ -216,28 +216,28 @@ class Draws:
     planned: PlanBasis | None = None
 
     @cached_property
-    def ends(self) -> tuple[float, float]:
+    def ends(self) -> Bounds:
         """The 95 % interval. It holds the value. Infinite where the items tell nothing of their spread."""
         return self._around_value(_TAIL)
 
     @cached_property
-    def bounds(self) -> tuple[float, float]:
+    def bounds(self) -> Bounds:
         """Return the lower and the upper end, each with the confidence `BOUND`. They hold the value."""
         return self._around_value(1 - BOUND)
 
-    def _around_value(self, tail: float) -> tuple[float, float]:
+    def _around_value(self, tail: float) -> Bounds:
         if np.isinf(self.low).any():
             return -math.inf, math.inf
         low, high = self.tails if tail == _TAIL else self._quantiles(tail)
         return min(low, self.value), max(high, self.value)
 
     @cached_property
-    def tails(self) -> tuple[float, float]:
+    def tails(self) -> Bounds:
         """The quantiles that leave 2.5 % of the low draws below and of the high ones above."""
         return self._quantiles(_TAIL)
 
     @cached_property
-    def middles(self) -> tuple[float, float]:
+    def middles(self) -> Bounds:
         """The medians of the low and of the high draws."""
         if self._is_exact:
             return self.value, self.value
@@ -249,7 +249,7 @@ class Draws:
     def _is_exact(self) -> bool:
         return self.low is self.high and self.low.strides == (0,)
 
-    def _quantiles(self, tail: float) -> tuple[float, float]:
+    def _quantiles(self, tail: float) -> Bounds:
         if self._is_exact:
             return self.value, self.value
         if self.low is self.high:

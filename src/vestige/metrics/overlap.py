@@ -210,8 +210,7 @@ class SeenNgrams:
 
     def likeness(self, texts: Sequence[Sequence[str]]) -> Float[np.ndarray, " N"]:
         """The mean of `bleu` over the orders."""
-        means: Float[np.ndarray, " N"] = self.bleu(texts).mean(axis=1)
-        return means
+        return np.asarray(self.bleu(texts).mean(axis=1))
 
     def add(self, texts: Sequence[Sequence[str]]) -> None:
         """Make `texts` references of all that are scored from now on."""

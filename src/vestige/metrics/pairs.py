@@ -112,7 +112,7 @@ def _cluster_sums(differences: ByQuestion, labels: Sequence[str] | None) -> Floa
     return np.bincount(places, weights=differences)
 
 
-def _worst(first: ByQuestion, second: ByQuestion, bounds: Bounds) -> tuple[float, float]:
+def _worst(first: ByQuestion, second: ByQuestion, bounds: Bounds) -> Bounds:
     """The least and greatest mean of second - first that missing scores allow."""
     low, high = bounds
     least = np.nan_to_num(second, nan=low) - np.nan_to_num(first, nan=high)

@@ -383,7 +383,9 @@ def _stops(tokenizer: PreTrainedTokenizerBase) -> tuple[int, ...]:
     texts = ((i, tokenizer.decode([i])) for i in range(len(tokenizer)))
     ids = [i for i, text in texts if "?" in text or "\n" in text]
     end = tokenizer.eos_token_id
-    return tuple(ids if end is None or end in ids else [*ids, end])
+    if end is not None and end not in ids:
+        ids.append(end)
+    return tuple(ids)
 
 
 def _with_verdict(draft: Attempt, answer: str | None, judgement: Judgement | None) -> Attempt:

@@ -426,8 +426,7 @@ def sentences(text: str) -> tuple[Sentence, ...]:
     """The sentences of a text, split at full stops and ends of lines."""
     sentences_ = []
     for part in _ENDS.split(text):
-        words = tokens(part)
-        if words:
+        if words := tokens(part):
             sentences_.append(Sentence(tuple(t.stem for t in words), tuple(t.text.lower() for t in words)))
     return tuple(sentences_)
 
@@ -510,9 +509,9 @@ def read_pairs(text: str, k: int) -> tuple[Pair, ...] | Failure:
     entries = read_list(text, _is_pair, most_read=_READ)
     if isinstance(entries, str):
         return entries
-    if len(entries) == k:
-        return tuple(Pair(**entry) for entry in entries)
-    return "out of range"
+    if len(entries) != k:
+        return "out of range"
+    return tuple(Pair(**entry) for entry in entries)
 
 
 def _is_pair(entry: Any) -> bool:
