@@ -135,23 +135,27 @@ def _of_audit(
         return files
     models = list(models_of(score_table_of(run, plan), ids, when))
     if to == "eee":
-        return _eee(outcome, _facts(run, audit, plan, outcome, ids), models, when)
+        return _eee(outcome, _facts(run, audit, plan, outcome, ids), models, when, several=several)
     if to == "dataset":
         files = dataset_rows(models)
     else:
-        # A log names no role, so the folder says which model is the target, a control or unlearned.
-        roles = io.StringIO()
-        lines = csv.writer(roles, lineterminator="\n")
-        lines.writerow(("pattern", "role", "name"))
         for model in models:
             files |= LOGS[to](model)
-            name = f"{model.name}@{model.attack}" if model.attack else model.name
-            lines.writerow((f"{model.file}*", model.role, name))
-        files["roles.csv"] = roles.getvalue()
+        files["roles.csv"] = _roles({f"{model.file}*": model for model in models})
     # Of several forget sets each has a folder, which is judged by itself.
     if several:
         return {f"{slug(plan.forget)}/{path}": text for path, text in files.items()}
     return files
+
+
+def _roles(models: "Mapping[str, ExportedModel]") -> str:
+    """The roles file of exported logs, by pattern: a log does not name its model's role."""
+    text = io.StringIO()
+    lines = csv.writer(text, lineterminator="\n")
+    lines.writerow(("pattern", "role", "name"))
+    for pattern, model in models.items():
+        lines.writerow((pattern, model.role, f"{model.name}@{model.attack}".rstrip("@")))
+    return text.getvalue()
 
 
 def _public_names(plan: "AuditPlan", model_id: str | Mapping[str, str]) -> dict[str, str]:
@@ -232,15 +236,22 @@ def score_table_of(run: "RunFolder", plan: "AuditPlan") -> "ScoreTable":
 
 
 def _eee(
-    outcome: "AuditOutcome", facts: "Mapping[str, ModelFacts]", models: "Sequence[ExportedModel]", when: datetime
+    outcome: "AuditOutcome",
+    facts: "Mapping[str, ModelFacts]",
+    models: "Sequence[ExportedModel]",
+    when: datetime,
+    *,
+    several: bool,
 ) -> dict[str, str]:
-    """The aggregate record and the instance file of each model, where Every Eval Ever files them."""
+    """The aggregate record and the instance file of each model, where Every Eval Ever files them, and their roles."""
     from vestige.artifacts.exports import ModelFacts, eee
     from vestige.artifacts.provenance import installed_versions
     from vestige.core.ids import slug
     from vestige.logs.writing import eee_means, eee_samples
 
     files = {}
+    by_file = {}
+    folder = f"data/vestige-{slug(outcome.forget)}"
     for model in models:
         known = facts.get(model.name) or ModelFacts(model.id, "", installed_versions()["vestige"], seen=False)
         record: dict[str, Any] = eee(outcome, model.name, known, when)
@@ -250,7 +261,8 @@ def _eee(
         checksum = sha256(samples.encode()).hexdigest()
         # The schema wants a random UUID; one of the content is the same each time.
         name = UUID(bytes=sha256(f"{model.file} {checksum}".encode()).digest()[:16], version=4)
-        place = f"data/vestige-{slug(outcome.forget)}/{model.id}/{name}"
+        place = f"{folder}/{model.id}/{name}"
+        by_file[f"{place}_samples.jsonl"] = model
         record["detailed_evaluation_results"] = {
             "format": "jsonl",
             "file_path": f"{place}_samples.jsonl",
@@ -261,6 +273,9 @@ def _eee(
         }
         files[f"{place}.json"] = json.dumps(record, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
         files[f"{place}_samples.jsonl"] = samples
+    if several:
+        by_file = {file.removeprefix(f"{folder}/"): model for file, model in by_file.items()}
+    files[f"{folder}/roles.csv" if several else "roles.csv"] = _roles(by_file)
     return files
 
 
