@@ -606,7 +606,7 @@ def test_a_chat_asks_the_question_of_its_user(write, tool, asked):
 def test_a_folder_without_a_target_names_the_bank_and_is_judged_with_a_target_from_elsewhere(write):
     folder = saves(write)
     shutil.rmtree(folder / "eval" / f"{BASE}_full")
-    with pytest.raises(InputError, match="holds 1 log of unlearned models and no target of theirs"):
+    with pytest.raises(InputError, match="has logs of unlearned models, and no target of theirs"):
         take([str(folder)], None)
     (group,) = take([str(folder)], None, without_target=True).groups
     assert {log.role for log in group.logs} == {"retrained", "unlearned"}

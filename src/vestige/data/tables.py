@@ -40,7 +40,7 @@ class SourceTable:
 def read_table(path: Path) -> SourceTable:
     """Return the rows of the file at `path`, read by its extension."""
     reader = FORMS.get(path.suffix.lower())
-    if path.suffix.lower() in PACKED:
+    if packed_as(path):
         raise InputError(f"{path}: is packed. Unpack it first.")
     if reader is None:
         raise InputError(f"{path}: unknown extension {path.suffix!r}. Known: {', '.join(FORMS)}")
@@ -48,6 +48,12 @@ def read_table(path: Path) -> SourceTable:
     if not content.removeprefix(_BOM).strip():
         raise InputError(f"{path}: the file is empty")
     return reader(str(path), content)
+
+
+def packed_as(path: Path) -> str:
+    """The ending of a packed file's name, "" for another file."""
+    ending = path.suffix.lower()
+    return ending if ending in (".gz", ".zst", ".xz", ".bz2", ".zip") else ""
 
 
 def file_bytes(path: Path) -> bytes:
@@ -152,7 +158,6 @@ def separated(source: str, content: bytes, delimiters: str) -> Iterator[tuple[in
 
 
 _SEP = re.compile(r'"?sep=([,;\t|])"?(?=\r?\n)', re.IGNORECASE)
-PACKED = (".gz", ".zst", ".xz", ".bz2", ".zip")
 _BOM = b"\xef\xbb\xbf"
 _LINES = (".jsonl", ".ndjson")
 _LONGEST = 2**31 - 1

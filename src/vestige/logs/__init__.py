@@ -15,7 +15,7 @@ from vestige.core.errors import InputError
 from vestige.core.files import refuse_special
 from vestige.core.plugins import Kind, brought, with_installed
 from vestige.core.text import one_line
-from vestige.data.tables import PACKED
+from vestige.data.tables import packed_as
 from vestige.logs.log import Beginning, How, Log, beginning
 
 READERS: Mapping[str, Kind] = {
@@ -32,7 +32,6 @@ READERS: Mapping[str, Kind] = {
 }
 """The readers by name. The first that takes a file reads it."""
 SUFFIXES = (".json", ".jsonl", ".eval", ".csv", ".tsv")
-_PACKED = tuple(f"{suffix}{packed}" for suffix in SUFFIXES for packed in PACKED)
 """The files of a folder that may be logs."""
 
 
@@ -130,7 +129,7 @@ def why_unread(path: Path) -> str:
     stem = path.stem.lower()
     if not start.head.strip():
         return "the file is empty"
-    if path.name.lower().endswith(PACKED):
+    if packed_as(path):
         return "it is packed; unpack it first"
     if stem.startswith((*_MODEL_FILES, "adapter_config", "model.", "pytorch_model")) or stem.endswith(".index"):
         return "it is a file of a model, and no log"
@@ -178,7 +177,7 @@ def _walk(folder: Path, above: frozenset[Path]) -> Iterator[Path]:
             # Version control holds no logs, and its files are many.
             if entry.name != ".git":
                 yield from _walk(entry, above | {real})
-        elif entry.name.lower().endswith((*SUFFIXES, *_PACKED)):
+        elif Path(entry.name.lower().removesuffix(packed_as(entry))).suffix in SUFFIXES:
             yield entry
 
 
