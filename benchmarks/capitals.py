@@ -8,12 +8,14 @@ whose capital the model gave, and the 60 of them that are forgotten. Another 60,
 of the attacks.
 
 Lost harmless knowledge is looked for in further questions about the 60 countries, and in `--benchmark NAME=FILE`, any
-multiple-choice data that Vestige reads. A training on the kept capitals alone is the placebo.
+multiple-choice data that Vestige reads. A training on the kept capitals alone is the placebo. `--conversations FILE`
+and `--judge` add MT-Bench's questions with their grades.
 """
 
 import argparse
 import itertools
 import json
+import os
 import random
 from collections.abc import Collection
 from pathlib import Path
@@ -26,6 +28,7 @@ from scipy.stats import binomtest
 import vestige
 from vestige import Relearn, SourceSettings, Training
 from vestige.attacks.planning import find_attack
+from vestige.experiments.mt_bench import mt_bench
 from vestige.experiments.tables import as_markdown, write
 
 MODEL = "builtin:smollm2"
@@ -44,6 +47,8 @@ UNKNOWN = ", unknown capitals"
 """Marks the attacks on capitals that the base model never named."""
 PRECISION: Any = "bfloat16"
 """Number format of matrix products in training."""
+ANSWER_TOKENS = 256
+"""Longest answer in a conversation."""
 PAIRED = ("free reply", "option by text", "option by letter")
 """The scores that are 0 or 1, for exact tests."""
 UNLEARNED: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
@@ -206,6 +211,20 @@ def losses(frame: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+def grades(frame: pd.DataFrame) -> pd.DataFrame:
+    """Each model's mean grade in both turns, and its loss on the answers that were graded for the base model too."""
+    wide = frame.pivot(index=["questions", "item"], columns="model", values="value")
+    rows = []
+    for model in wide.columns.drop("base"):
+        both = wide[["base", model]].dropna()
+        by_question = both.groupby("item").mean()
+        # Both turns of a conversation are drawn together.
+        lost = (by_question["base"] - by_question[model]).to_numpy()
+        row = {"model": model, "base": by_question["base"].mean(), "after": by_question[model].mean()}
+        rows.append({**row, "lost": lost.mean(), **interval(lost), "graded": len(both), "asked": len(wide)})
+    return pd.DataFrame(rows)
+
+
 COLUMNS = ("part", "model", "seed", "questions", "attack_on", "attack", "stage", "split", "metric", "item", "value")
 
 
@@ -218,6 +237,8 @@ def tables(records: pd.DataFrame) -> dict[str, pd.DataFrame]:
         found["Exact tests between models"] = exact_tests(parts["scores"])
     if "harmless" in parts:
         found["Lost harmless knowledge"] = losses(parts["harmless"])
+    if "conversations" in parts:
+        found["Grades of conversations"] = grades(parts["conversations"])
     if "attacks" in parts:
         gained = gains(parts["attacks"].drop(columns="attack").rename(columns={"attack_on": "attack"}))
         by_attack = gained.groupby(["attack", "model", "metric"], sort=False)[["before", "after", "gain"]]
@@ -288,8 +309,11 @@ def unlearned(trial: Trial, seeds: int) -> dict[str, Any]:
     return models
 
 
-def harmless(trial: Trial, models: dict[str, Any], benchmarks: list[str]) -> None:
-    """Ask harmless questions of every model and of the placebo, which learns the kept capitals alone."""
+def harmless(trial: Trial, models: dict[str, Any], benchmarks: list[str]) -> Any:
+    """Ask harmless questions of every model and of the placebo, which learns the kept capitals alone.
+
+    The placebo is returned.
+    """
     training = Training(
         batch_size=4, precision=PRECISION, epochs=11, learning_rate=1e-4, lora_rank=8, weight_decay=0.01
     )
@@ -307,6 +331,21 @@ def harmless(trial: Trial, models: dict[str, Any], benchmarks: list[str]) -> Non
         for title, data, evals, metric in asked:
             frame = vestige.evaluate(model, data=data, evals=evals, output_dir=place, device="cpu").items()
             found.append(frame[frame["metric"] == metric].assign(model=name, questions=title, part="harmless"))
+    trial.keep(found)
+    return placebo
+
+
+def conversations(trial: Trial, models: dict[str, Any], questions: str, judge: str) -> None:
+    """Ask the models MT-Bench's questions, and have both answers of each conversation graded."""
+    found = []
+    for name, model in models.items():
+        folder = trial.folder / "mt-bench" / name
+        mt_bench(os.fspath(model), questions, judge, folder, answer_tokens=ANSWER_TOKENS, device="cpu")
+        frame = pd.read_json(folder / "grades.jsonl", lines=True)
+        # The same question has the same number in every model's file.
+        frame["item"] = frame.groupby("turn").cumcount()
+        columns = {"turn": "questions", "grade": "value"}
+        found.append(frame.rename(columns=columns).assign(model=name, part="conversations"))
     trial.keep(found)
 
 
@@ -356,7 +395,11 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3, help="trainings of each method")
     parser.add_argument("--prefix-steps", type=int, default=20, help="steps of the prefix search; 0 leaves it out")
     parser.add_argument("--benchmark", action="append", default=[], help="NAME=FILE of multiple-choice questions")
+    parser.add_argument("--conversations", help="MT-Bench's questions")
+    parser.add_argument("--judge", help="who grades the conversations, as for `vestige probe`")
     words = parser.parse_args()
+    if words.conversations and not words.judge:
+        parser.error("--conversations needs --judge.")
     every = capitals(words.source)
     chosen = json.loads((Path(__file__).parent / "results" / "capitals.json").read_text(encoding="utf-8"))
     by_code = {row["edge"]: row for row in every}
@@ -373,7 +416,9 @@ def main() -> None:
     models = unlearned(trial, words.seeds)
     # It changes no score, so it is neither asked more nor attacked.
     del models["RMU 1e-4"]
-    harmless(trial, models, words.benchmark)
+    placebo = harmless(trial, models, words.benchmark)
+    if words.conversations:
+        conversations(trial, {**models, "placebo": placebo}, words.conversations, words.judge)
     relearned(trial, models)
     if words.prefix_steps:
         prefixed(trial, models, words.prefix_steps)

@@ -101,8 +101,8 @@ def test_the_judges_of_holes_are_counted_before_they_are_paid(tmp_path):
     lab = Lab(tmp_path)
     find_experiment("holes")(lab)
     # 33 probes search: 200 adjacent questions and 6,400 prompts, each judged valid, graded four times and held against
-    # 50 texts, and the 6,400 rewarded. 9 probes of Table 6 ask the 200 alone.
-    searched = 6600 + 6400 + 4 * 6600 + 6600 * 50
+    # 50 texts, and the 6,400 rewarded, twice where the question is doubted. 9 probes of Table 6 ask the 200 alone.
+    searched = 6600 + 2 * 6400 + 4 * 6600 + 6600 * 50
     adjacent = 200 + 4 * 200 + 200 * 50
     # MT-Bench: both turns of 80 questions, of the target and of 4 methods at 3 seeds.
     graded = 160 * (1 + 4 * 3)

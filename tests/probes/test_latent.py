@@ -333,8 +333,43 @@ def test_it_finds_a_topic_that_was_broken_which_adjacent_questions_do_not_touch(
     assert broken_topic.adjacent_holes(world) == 0
 
 
-def test_a_judge_that_takes_bad_answers_for_bad_questions_is_named():
-    # As Qwen2.5-Coder-1.5B did with 53 of 53: "What is the capital of France?" was invalid after a wrong answer.
+class TakesBadAnswersForBadQuestions(Counts):
+    """Calls a question valid if it sees the question alone, or if the answer is good."""
+
+    def _one(self, request):
+        if self.fails(request):
+            return Judgement(None, failure="empty")
+        if request.task == "validity":
+            return Judgement(float("red" in request.question))
+        found = {key: float(value) for key, value in grade(request.question).items()}
+        return Judgement(0.0, {**found, "valid": float(found["c"] == 0 and not found["gibberish"])})
+
+
+def test_a_bad_answer_does_not_make_a_question_invalid(tmp_path):
+    judge = TakesBadAnswersForBadQuestions()
+    attempts = [a for a in probed(tmp_path, cast(judge)) if a.answer]
+    kinds = set()
+    for a in attempts:
+        found = grade(a.prompt)
+        bad = found["gibberish"] or found["c"] > 0
+        assert a.valid == ("red" in a.prompt or not bad)
+        assert a.j == (10.0 if found["gibberish"] else found["c"]) * a.valid
+        kinds.add((bad, a.valid))
+    assert kinds == {(True, True), (True, False), (False, True)}
+    # The second request shows no answer.
+    assert {answer for _, answer in judge.paid} >= {""}
+
+
+def test_a_question_whose_validity_is_not_judged_has_no_score(tmp_path):
+    judge = TakesBadAnswersForBadQuestions(
+        fails=lambda request: request.task == "validity" and "red" in request.question
+    )
+    doubted = [a for a in probed(tmp_path, cast(judge)) if a.failure == "empty"]
+    assert doubted
+    assert all((a.valid, a.j) == (None, None) for a in doubted)
+
+
+def test_a_judge_that_calls_every_badly_answered_question_invalid_is_named():
     bad = [Attempt(f"a{n}", 1, "latent", "", f"Q{n}?", valid=False, c=9, j=0.0) for n in range(10)]
     good = Attempt("g", 1, "latent", "", "Q?", valid=True, c=0, j=0.0)
     assert called_invalid([*bad, good]) == 10

@@ -117,8 +117,8 @@ def _cost(step: Step) -> dict[str, float]:
         prompts = near + searched
         rows, passes = 4 * prompts + 9 * searched, 1.0
         if str(arguments.get("judge", "")).startswith("http"):
-            # Validity, reward, four answers, and every prompt with every text of the forget set.
-            requests = prompts + searched + 4 * prompts + prompts * n_forget
+            # Validity, reward, validity of doubted questions, four answers, and each prompt with each forgotten text.
+            requests = prompts + 2 * searched + 4 * prompts + prompts * n_forget
     if name == "mt_bench":
         # 80 questions of two turns, and answers of 1,024 tokens at most.
         rows, row_tokens = 160, 1500

@@ -38,6 +38,7 @@ from vestige.core.settings import Settings
 from vestige.core.store import read_rows
 from vestige.judges.base import Judge, Judgement, Request, refuse_limit
 from vestige.judges.tasks import TASKS
+from vestige.judges.tasks import reward as judge_score
 from vestige.metrics.answers import is_empty
 from vestige.metrics.overlap import SeenEmbeddings, SeenNgrams, tokens
 from vestige.models.forward import on_threads
@@ -50,7 +51,7 @@ from vestige.training.policy.rollouts import Rollouts, sample
 from vestige.training.policy.settings import PolicySettings
 from vestige.training.policy.updates import Policy, collapsed
 
-SEARCH_VERSION = 1
+SEARCH_VERSION = 2
 """Part of a search's identity. Raised when the same policy would write something different."""
 NGRAM, SEMANTIC = "ngram", "semantic"
 """The names of the novelties."""
@@ -275,7 +276,7 @@ _BAD = 7
 def called_invalid(attempts: Sequence[Attempt]) -> int:
     """The number of badly answered questions (c of 7 or more), if the judge called them all invalid; otherwise 0.
 
-    A small judge takes a bad answer for a bad question. Then J is 0 for every prompt. Fewer than ten show nothing.
+    Then J is 0 for every prompt. Fewer than ten show nothing.
     """
     bad = [a for a in attempts if a.c is not None and a.c >= _BAD]
     if len(bad) < 10 or any(a.valid for a in bad):
@@ -351,9 +352,7 @@ class _Campaign:
         )
         replies = dict(zip(answerable, answers, strict=True))
         answered = {row: answer for row, answer in replies.items() if answer is not None}
-        judgements = self.cast.judge.judge([Request("reward", prompts[row], a) for row, a in answered.items()])
-        verdicts = dict(zip(answered, judgements, strict=True))
-        refuse_limit(self.cast.judge.name, judgements)
+        verdicts = dict(zip(answered, self._rewarded([(prompts[row], a) for row, a in answered.items()]), strict=True))
         drafts = []
         for row, (opening, prompt) in enumerate(zip(openings, prompts, strict=True)):
             draft = Attempt(f"{self.source}-{number}-{row}", number, self.source, opening.seed, prompt)
@@ -365,6 +364,33 @@ class _Campaign:
             else:
                 drafts.append(replace(draft, valid=False, j=0.0))
         return drafts
+
+    def _rewarded(self, pairs: Sequence[tuple[str, str]]) -> list[Judgement]:
+        """J of each question and answer.
+
+        A small judge takes a bad answer for a bad question. So where it calls the question of a bad answer invalid, it
+        is asked again and sees the question alone, as in the filter after the search.
+        """
+        judge = self.cast.judge
+        judgements = judge.judge([Request("reward", question, answer) for question, answer in pairs])
+        refuse_limit(judge.name, judgements)
+        doubted = []
+        for row, judgement in enumerate(judgements):
+            values = judgement.values
+            if judgement.score == 0 and not values["valid"] and (values["gibberish"] or values["c"]):
+                doubted.append(row)
+        if not doubted:
+            return judgements
+        alone = judge.judge([Request("validity", pairs[row][0]) for row in doubted])
+        refuse_limit(judge.name, alone)
+        for row, verdict in zip(doubted, alone, strict=True):
+            if verdict.score is None:
+                judgements[row] = verdict
+            elif verdict.score:
+                values = {**judgements[row].values, "valid": 1.0}
+                j = judge_score(valid=True, gibberish=bool(values["gibberish"]), c=values["c"])
+                judgements[row] = Judgement(j, values)
+        return judgements
 
 
 def question_of(tokenizer: PreTrainedTokenizerBase, reply: Sequence[int]) -> str:
@@ -440,7 +466,7 @@ def search(
             "unlearned": who.unlearned.id,
             "answers": rewarded.identity(),
             "judge": dict(who.grader.identity),
-            "task": TASKS["reward"].version,
+            "tasks": {name: TASKS[name].version for name in ("reward", "validity")},
             "embedder": who.embedder.digest,
             "seeds": content_id(list(questions), length=32),
             "seed": who.seed,
