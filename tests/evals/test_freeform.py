@@ -13,7 +13,7 @@ from vestige.core.items import Item
 from vestige.evals import freeform
 from vestige.evals.base import View, few_shot_prompt
 from vestige.evals.freeform import FreeformSettings
-from vestige.judges.leaks import Example, Measured
+from vestige.judges.leaks import Measured, ReplyTo
 from vestige.metrics.answers import contains
 from vestige.metrics.leaks import Misjudged, corrected_share
 from vestige.models.tiny import tiny_tokenizer
@@ -275,7 +275,7 @@ class Verdicts:
 
 
 def test_a_judge_tells_leaks_and_its_error_is_in_the_interval(monkeypatch):
-    labelled = [Example(f"contract {1 - n % 2}", "x", "yes", n % 2 == 0) for n in range(20)]
+    labelled = [ReplyTo("yes", "x", f"contract {1 - n % 2}", leaked=n % 2 == 0) for n in range(20)]
     monkeypatch.setattr(freeform, "leak_judge", lambda settings: Measured("stub", Verdicts(), labelled))
     found = measured(knows(ITEMS, TOKENIZER), forms=("plain", "sampled"), samples=2)
     # Three of the four items are told: no, yes, nothing, no.
@@ -294,13 +294,13 @@ def test_who_judges_is_part_of_what_is_asked(monkeypatch):
     def digest():
         return FreeformSettings.digest(FreeformSettings(forms=("plain",)).build_questions(ITEMS, [VIEW]))
 
-    labelled = [Example("", "x", "yes", True)]
+    labelled = [ReplyTo("yes", "x", leaked=True)]
     ids = [digest()]
     monkeypatch.setattr(freeform, "leak_judge", lambda settings: Measured("stub", Verdicts(), labelled))
     ids.append(digest())
     monkeypatch.setattr(Verdicts, "version", 2)
     ids.append(digest())
-    labelled.append(Example("", "x", "no", False))
+    labelled.append(ReplyTo("no", "x", leaked=False))
     ids.append(digest())
     assert len(set(ids)) == 4
 

@@ -70,6 +70,7 @@ def test_an_error_is_counted_on_what_was_told_and_belongs_to_the_identity(tmp_pa
         ({"leaked": "yes"}, "leaked: Input should be a valid boolean. Correct it"),
         ({"reply": 3}, "reply: Input should be a valid string"),
         ({"wrong": "x"}, "wrong: Input should be a valid"),
+        ({"leaked": None}, "no field 'leaked'"),
     ],
 )
 def test_bad_examples_are_named(tmp_path, change, said):

@@ -29,7 +29,7 @@ _LEAST_EXAMPLES = 5
 
 
 class ReplyTo(NamedTuple):
-    """A reply to a question, and the texts that it may reveal. As in `vestige.leak_score`."""
+    """A reply to a question, the texts that it may reveal as in `vestige.leak_score`, and its label if there is one."""
 
     reply: str
     answer: str
@@ -37,6 +37,8 @@ class ReplyTo(NamedTuple):
     fact: str | None = None
     accepted: tuple[str, ...] = ()
     wrong: tuple[str, ...] = ()
+    leaked: bool | None = None
+    """Whether the reply gives the answer away."""
 
     @property
     def sought(self) -> tuple[str, ...]:
@@ -90,12 +92,12 @@ class Measured:
 
     name: str
     judge: LeakJudge
-    labelled: Sequence["Example"]
+    labelled: Sequence[ReplyTo]
 
     @cached_property
     def id(self) -> str:
         """Return the content id of everything that can change its results or error."""
-        return content_id([self.judge.identity(), [[*e.said, e.leaked] for e in self.labelled]], length=32)
+        return content_id([self.judge.identity(), list(self.labelled)], length=32)
 
     @cached_property
     def error(self) -> Misjudged:
@@ -125,32 +127,16 @@ def _loaded(name: str, labelled: str, device: str) -> Measured:
     return Measured(spec.kind, judge, examples(labelled))
 
 
-@dataclass(frozen=True)
-class Example:
-    """A reply with its label: whether it gives the answer away."""
-
-    question: str
-    answer: str
-    reply: str
-    leaked: bool
-    fact: str | None = None
-    accepted: tuple[str, ...] = ()
-    wrong: tuple[str, ...] = ()
-
-    @property
-    def said(self) -> ReplyTo:
-        """The reply, as judges get it."""
-        return ReplyTo(self.reply, self.answer, self.question, self.fact, self.accepted, self.wrong)
-
-
-def examples(path: str = "") -> list[Example]:
+def examples(path: str = "") -> list[ReplyTo]:
     """Labelled replies from a JSONL file, by default Vestige's own (CC0, one author's labels)."""
     source = resources.files("vestige.judges").joinpath("leaks.jsonl")
     with resources.as_file(source) as default:
         rows = list(read_jsonl(Path(path).expanduser() if path else default))
     labelled = []
     for n, row in enumerate(rows, 1):
-        labelled.append(typed(f"{path or default}, row {n}", Example, row, remedy="Correct it"))
+        labelled.append(typed(f"{path or default}, row {n}", ReplyTo, row, remedy="Correct it"))
+        if labelled[-1].leaked is None:
+            raise InputError(f"{path or default}, row {n}: no field 'leaked'. Label the reply with true or false.")
     for leaked, kind in ((True, "give the answer away"), (False, "do not")):
         if (n := sum(e.leaked == leaked for e in labelled)) < _LEAST_EXAMPLES:
             raise InputError(
@@ -160,9 +146,9 @@ def examples(path: str = "") -> list[Example]:
     return labelled
 
 
-def error_of(judge: LeakJudge, labelled: Sequence[Example]) -> Misjudged:
+def error_of(judge: LeakJudge, labelled: Sequence[ReplyTo]) -> Misjudged:
     """How often the judge misses a leak and sees one where there is none. Undecided replies are left out."""
-    judged = zip(labelled, judge.given([e.said for e in labelled]), strict=True)
+    judged = zip(labelled, judge.given(labelled), strict=True)
     pairs = [(e.leaked, score >= LEAK) for e, score in judged if score is not None]
     true = [told for leaked, told in pairs if leaked]
     false = [told for leaked, told in pairs if not leaked]

@@ -1,4 +1,4 @@
-"""The judge as one string, the same in probes, trainings, audits and studies.
+"""The judge as one string, the same in probes, trainings and audits.
 
     grounded                    the target's own answers (probes)
     local:MODEL                 a chat model on this machine
