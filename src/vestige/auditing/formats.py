@@ -122,7 +122,7 @@ class Scale:
         """What a gap has to exceed clearly."""
         thresholds = self.ground.thresholds
         if self.unit == "bits":
-            return thresholds.delta_bits
+            return thresholds.of_gap(float(self.controls.gap.differences().mean())).delta_bits
         return thresholds.admission
 
     @cached_property
@@ -320,10 +320,13 @@ def _scale(ground: Ground, form: Format, untested: list[str]) -> Scale | None:
 
 
 def _controls(ground: Ground, form: Format, key: str, items: Sequence[str], retrained: Sequence[str]) -> Controls:
-    """Return the scale of one format, with the prior of graded scores if its scores are graded."""
+    """Return the target's and the controls' scores in one format, with the unit and the prior of their score type."""
     target, *controls = ground.scores.rows([ground.plan.target, *retrained], key, items)
     rows, prior = np.stack(controls), ground.prior("hits")
-    if form.graded and key == form.key:
+    unit: Unit = "leakage"
+    if key == ground.scores.bits:
+        prior, unit = ground.prior("bits"), "bits"
+    elif form.graded and key == form.key:
         prior = ground.prior("graded").scaled(target, rows)
     laboratories = {ground.plan.banked[name] for name in retrained if name in ground.plan.banked}
     if laboratories:
@@ -331,7 +334,8 @@ def _controls(ground: Ground, form: Format, key: str, items: Sequence[str], retr
         # The target's laboratory differs too, so that one is added to the mean over those of the controls.
         prior = prior._replace(laboratory=LABORATORY * gap * math.sqrt(1 + 1 / len(laboratories)))
     prior = prior._replace(laboratory=ground.plan.predicted.get(form.name, prior.laboratory))
-    return Controls(form.name, target, rows, ground.sample(items), clustered(ground, prior, target, rows, items))
+    prior = clustered(ground, prior, target, rows, items, width=None if unit == "bits" else 1.0)
+    return Controls(form.name, target, rows, ground.sample(items), prior, unit)
 
 
 def clustered(
@@ -368,9 +372,7 @@ def _picks(scale: Scale) -> Scale | None:
     sources = (ground.plan.target, *scale.retrained)
     if ground.scores.common(sources, form.hits, scale.items) != scale.items:
         return None
-    rows = ground.scores.rows(sources, form.hits, scale.items)
-    prior = clustered(ground, ground.prior("hits"), rows[0], rows[1:], scale.items)
-    controls = replace(scale.controls, target=rows[0], retrained=rows[1:], prior=prior)
+    controls = _controls(ground, form, form.hits, scale.items, scale.retrained)
     picks = replace(scale, form=form._replace(name=f"{form.name}, picks"), key=form.hits, controls=controls)
     if picks.is_clear:
         return picks
@@ -378,31 +380,24 @@ def _picks(scale: Scale) -> Scale | None:
 
 
 def _alone(bits: Scale, scales: Sequence[Scale]) -> bool:
-    """Whether bits measure a fact that no format in shares measures by the same type of question."""
+    """Whether bits measure a fact of which no admitted format measures the probability of the forced answer."""
     in_shares: set[str] = set()
     for scale in scales:
-        if scale.form.question_type == bits.form.question_type:
+        if scale.form.forced:
             in_shares.update(scale.items)
     return not in_shares.issuperset(bits.items)
 
 
 def _bits(ground: Ground, untested: list[str], admitted: Sequence[Scale]) -> tuple[Scale, ...]:
     """Forced answers in bits, if the target clearly exceeds its controls. One item has no spread, so no interval."""
-    plan, key = ground.plan, ground.scores.bits
-    retrained = tuple(name for name in plan.retrained if ground.has(name, key))
-    if not retrained:
-        untested.append("Nothing is said in bits, which were not read on a retrained model.")
-        return ()
-    items = _common(ground, key, retrained, untested, BITS)
-    if len(items) < 2:
-        count = f"{len(items)} judged item{'' if len(items) == 1 else 's'} asked of all"
-        untested.append(f"Nothing is said in bits: there is {count}, and an interval needs two.")
-        return ()
-    rows = ground.scores.rows([plan.target, *retrained], key, items)
-    prior = clustered(ground, ground.prior("bits"), rows[0], rows[1:], items, width=None)
-    controls = Controls("bits", rows[0], rows[1:], ground.sample(items), prior, "bits")
+    key = ground.scores.bits
     form = Format(BITS, key, question_type=ground.scores.measurements[key].question_type)
-    scale = Scale(ground, form, key, items, retrained, controls)
+    scale = _scale(ground, form, untested)
+    if scale is None:
+        return ()
+    if len(scale.items) < 2:
+        untested.append("Nothing is said in bits: there is 1 judged item asked of all, and an interval needs two.")
+        return ()
     if not scale.is_clear:
         gap = scale.gap.estimate("excess", "bits")
         untested.append(

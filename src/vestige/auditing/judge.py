@@ -87,10 +87,10 @@ def judge(case: Case, *, resamples: int = RESAMPLES) -> AuditOutcome:
 def _judged(case: Case, checked: Ground, left_out: Sentences, resamples: int) -> AuditOutcome:
     """The outcome of a case in which no score is missing. `checked` has the accepted controls and the doubts."""
     ground = replace(lay(case, resamples), doubts=checked.doubts, doubts_of=checked.doubts_of)
-    # The margins that were asked for are printed beside those that the answers made wider.
-    ground, asked = _with_margins(_without_collapsed(ground)), ground.thresholds
+    ground = _without_collapsed(ground)
     tested = read_formats(ground)
-    ground = _with_bits_alone(ground, tested)
+    # The margins that were asked for are printed beside those that fit the answers.
+    ground, asked = _with_margins(ground, tested), ground.thresholds
     recovery = try_attacks(ground, tested)
     membership = read_membership(ground)
     kept_knowledge = KeptKnowledge(ground)
@@ -279,23 +279,12 @@ def _without(ground: Ground, names: Collection[str]) -> Ground:
     return replace(ground, plan=replace(ground.plan, retrained=remaining), samples={})
 
 
-def _with_margins(ground: Ground) -> Ground:
-    """Return the ground with margins in bits that fit the target's knowledge, if controls require it."""
-    key = ground.scores.bits
-    sources = [ground.plan.target, *(name for name in ground.plan.retrained if ground.has(name, key))]
-    items = ground.scores.common(sources, key, ground.judged) if len(sources) > 1 else ()
-    if not items:
-        return ground
-    target, *rows = ground.scores.rows(sources, key, items)
-    return replace(ground, thresholds=ground.thresholds.of_gap(float((target - np.mean(rows, axis=0)).mean())))
-
-
-def _with_bits_alone(ground: Ground, tested: TestedFormats) -> Ground:
-    """The ground with margins in bits that fit a small gap, where bits alone measure the forced answers of a fact."""
-    if not tested.bits_alone:
+def _with_margins(ground: Ground, tested: TestedFormats) -> Ground:
+    """The ground with margins in bits that fit the target's knowledge."""
+    if not tested.bits:
         return ground
     gap = float(tested.bits[0].controls.gap.differences().mean())
-    return replace(ground, thresholds=ground.thresholds.of_bits_alone(gap))
+    return replace(ground, thresholds=ground.thresholds.of_gap(gap, alone=tested.bits_alone))
 
 
 def _without_collapsed(ground: Ground) -> Ground:

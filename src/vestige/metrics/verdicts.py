@@ -100,30 +100,20 @@ class Thresholds(Settings):
             return Margins(self.delta_bits, self.delta_wide_bits)
         return Margins(self.delta, self.delta_wide)
 
-    def of_gap(self, gap: float) -> "Thresholds":
+    def of_gap(self, gap: float, *, alone: bool = False) -> "Thresholds":
         """With margins in bits that are no less than the same shares of `gap`, in tenths of a bit.
 
         `gap` is by how many bits an answer the target exceeds its controls: an answer that is a sentence is known by a
-        hundred bits and more, and trainings differ in it by more than six.
+        hundred bits and more, and trainings differ in it by more than six. Where bits are `alone`, no format in shares
+        bounds the same answers, and six bits can be all that the target knows: then no margin exceeds its share.
         """
         shares = {"delta_bits": self.delta, "delta_wide_bits": self.delta_wide, "delta_group_bits": self.delta_group}
-        return self.model_copy(
-            update={name: max(getattr(self, name), round(share * gap, 1)) for name, share in shares.items()}
-        )
-
-    def of_bits_alone(self, gap: float) -> "Thresholds":
-        """With margins in bits that are no more than the same shares of `gap`, in tenths of a bit.
-
-        Where no format in shares bounds the same answers, 6 bits could be all that the target knows.
-        """
-        wide = min(self.delta_wide_bits, round(self.delta_wide * gap, 1))
-        return self.model_copy(
-            update={
-                "delta_bits": min(self.delta_bits, wide),
-                "delta_wide_bits": wide,
-                "delta_group_bits": min(self.delta_group_bits, round(self.delta_group * gap, 1)),
-            }
-        )
+        margins = {name: max(getattr(self, name), round(share * gap, 1)) for name, share in shares.items()}
+        if alone:
+            for name in ("delta_wide_bits", "delta_group_bits"):
+                margins[name] = round(shares[name] * gap, 1)
+            margins["delta_bits"] = min(margins["delta_bits"], margins["delta_wide_bits"])
+        return self.model_copy(update=margins)
 
     def of_group(self, unit: str) -> float:
         """The margin for every contract or person if a claim is to hold: fewer facts allow less precision."""
