@@ -7,7 +7,7 @@ from torch.nn.functional import cross_entropy, one_hot
 
 from vestige.core.errors import InputError
 from vestige.models.keys_values import can_go_on
-from vestige.models.variants import Around, Scored, Variants
+from vestige.models.variants import Around, Scored, Variants, best_of
 
 pytestmark = pytest.mark.portable
 
@@ -115,6 +115,31 @@ def test_equal_prompts_lead_in_the_order_given():
     found = Variants(model, [SUFFIX]).leaders(given, 3)
     assert [one.index for one in found] == [0, 1 + prompts.index(best), 13]
     assert len({one.loss for one in found}) == 1
+
+
+def test_a_screen_chooses_prompts_and_their_losses_are_those_of_the_exact_model():
+    model, rough = small_model("llama", initializer_range=0.3), small_model("llama", initializer_range=0.3)
+    with torch.no_grad():
+        for weight in rough.parameters():
+            weight.mul_(1.001)
+    prompts = prompts_of(120)
+    exact, screened = Variants(model, [SUFFIX]), Variants(model, [SUFFIX])
+    screened.__dict__["_screen"] = Variants(rough, [SUFFIX])
+    losses = exact.losses(prompts).tolist()
+    read = []
+    screened.losses = lambda some: read.extend(some) or exact.losses(some)
+    leaders = screened.leaders(prompts, 3)
+    assert [one.index for one in leaders] == sorted(range(120), key=lambda i: (losses[i], i))[:3]
+    assert [one.loss for one in leaders] == pytest.approx([losses[one.index] for one in leaders], abs=1e-6)
+    assert len(read) < len(set(prompts)) / 2
+
+
+@pytest.mark.parametrize(("difference", "n_read"), [(-0.1, 16), (9.0, 32), (float("nan"), 40)])
+def test_prompts_are_read_until_no_screened_loss_is_near_the_leader(difference, n_read):
+    # Screened as 0, 1, ..., 39. With 9 the leader of the first 16 has 9, and the next is screened as 16, within 2 * 9
+    # of it. After 32 the next is 32 - 9 = 23 > 2 * 9 away.
+    losses = best_of(range(40), lambda numbers: [i + difference for i in numbers], 1)
+    assert sorted(losses) == list(range(n_read))
 
 
 def test_the_same_call_gives_the_same_bytes_and_leaves_the_model_as_it_was(tiny):

@@ -2,6 +2,12 @@
 
 Losses are in nats: the mean over a target's tokens, then over texts. Numbers are float32.
 
+A processor with matrix instructions for bfloat16 multiplies in it several times as fast. There, a float32 model is
+copied to bfloat16, and this screen chooses the prompts whose float32 losses are computed. It computes them in the order
+of their screened losses until every other screened loss exceeds the worst leader by more than `MARGIN` times the
+largest difference seen. The screen is never reported as a loss. It depends on the processor, so another machine can
+miss a leader or find another one, as it can by rounding. Elsewhere every prompt is scored in float32.
+
 What prompts and texts have in common is read once. Every prompt is read from the first token in which it differs from
 the most common one, on keys and values of one row. If texts begin alike, one cached pass serves all texts. Passes go
 through the root module, whatever its family. Whole passes, each prompt by itself, are the oracle.
@@ -10,17 +16,21 @@ Axes: W prompts, T tokens of a prompt, K tokens of a target, A tokens after a pr
 prompts of a chunk, V vocabulary.
 """
 
-from collections.abc import Iterator, Sequence
+import copy
+import math
+import os
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import log_softmax
 from transformers import DynamicCache, PreTrainedModel
 
+from vestige.artifacts.provenance import happened
 from vestige.core.errors import InputError
 from vestige.models.blocks import embedding_table
 from vestige.models.forward import logits_at, within_memory
@@ -31,6 +41,10 @@ from vestige.models.reading import Way
 TOKEN_BUDGET = 1024
 # Logits that are turned into log-probabilities at once: 4 MiB in float32.
 _CHUNK = 2**20
+# Prompts whose float32 loss is computed at once behind a screen, and the differences that the screen may be off by.
+BLOCK, MARGIN = 16, 2.0
+# Below so many prompts a screen takes more time than it saves.
+SCREENED = 4 * BLOCK
 
 Ids = tuple[int, ...]
 Past = Sequence[KeysValues]
@@ -102,8 +116,22 @@ class Variants:
 
     def leaders(self, prompts: Sequence[Ids], n: int) -> list[Scored]:
         """The `n` least losses, least first, ties in the order given."""
-        losses = self.losses(prompts).tolist()
-        return [Scored(i, losses[i]) for i in sorted(range(len(losses)), key=lambda i: (losses[i], i))[:n]]
+        self._check(prompts)
+        distinct = list(dict.fromkeys(prompts))
+        screen = None
+        if len(distinct) >= SCREENED:
+            screen = self._screen
+        if screen is None:
+            losses = dict(zip(distinct, self.losses(distinct).tolist(), strict=True))
+        else:
+            screened = screen.losses(distinct).tolist()
+
+            def exact(numbers: Sequence[int]) -> list[float]:
+                return self.losses([distinct[i] for i in numbers]).tolist()
+
+            losses = {distinct[i]: loss for i, loss in best_of(screened, exact, n).items()}
+        scored = [Scored(i, losses[prompt]) for i, prompt in enumerate(prompts) if prompt in losses]
+        return sorted(scored, key=lambda one: (one.loss, one.index))[:n]
 
     def gradient(self, prompt: Ids) -> Float[Tensor, "T V"]:
         """The derivative of the loss by each one-hot token of the prompt."""
@@ -163,6 +191,21 @@ class Variants:
         if apart <= (1e-4 if self._model.dtype == torch.float32 else 1 / 2):
             return "shared"
         return "plain"
+
+    @cached_property
+    def _screen(self) -> "Variants | None":
+        """The same texts by a copy of the model in bfloat16. None where that saves no time, or a probe disagrees."""
+        model = self._model
+        if self.way == "plain" or model.dtype != torch.float32 or model.device.type != "cpu" or not fast_bfloat16():
+            return None
+        narrow = Variants(_in_bfloat16(model), self._texts, token_budget=2 * self._token_budget)
+        size = model.config.get_text_config().vocab_size
+        probe = [tuple((7 * n + k) % size for n in range(4)) for k in range(4)]
+        apart = float((narrow.losses(probe) - self.losses(probe)).abs().max().nan_to_num(nan=torch.inf))
+        if apart > 1 / 2:
+            return None
+        happened["prompt_searches_screened_in_bfloat16"] += 1
+        return narrow
 
     def _plain_logits(self, text: Around, prompts: Sequence[Ids]) -> Float[Tensor, "W K V"]:
         """Logits at the places that predict the target, each prompt in a row of its own."""
@@ -235,6 +278,45 @@ class Variants:
     def _logits(self, cache: DynamicCache, ids: Int[Tensor, "N T"], n_read: int) -> Float[Tensor, "N K V"]:
         logits: Tensor = self._model(ids, **cache_arguments(self._model, cache), logits_to_keep=n_read).logits
         return logits
+
+
+def fast_bfloat16() -> bool:
+    """Whether the processor has matrix instructions for bfloat16 (AMX), and oneDNN may use them."""
+    limit = os.environ.get("ONEDNN_MAX_CPU_ISA", "ALL").upper()
+    return limit in ("ALL", "DEFAULT") and bool(torch.cpu.get_capabilities().get("amx_bf16"))
+
+
+def best_of(
+    screened: Sequence[float], exact: Callable[[Sequence[int]], Sequence[float]], n: int
+) -> dict[int, float]:
+    """The exact losses of those of the numbered prompts that can be among the `n` least. The module explains how."""
+    order = sorted(range(len(screened)), key=lambda i: (not math.isnan(screened[i]), screened[i], i))
+    losses: dict[int, float] = {}
+    farthest = 0.0
+    while len(losses) < len(order):
+        block = order[len(losses) : len(losses) + max(BLOCK, n)]
+        losses.update(zip(block, exact(block), strict=True))
+        for i in block:
+            difference = abs(screened[i] - losses[i])
+            if math.isnan(difference):
+                difference = math.inf
+            farthest = max(farthest, difference)
+        worst = sorted(losses.values())[min(n, len(losses)) - 1]
+        following = order[len(losses) : len(losses) + 1]
+        if following and screened[following[0]] - worst > MARGIN * farthest:
+            break
+    return losses
+
+
+def _in_bfloat16(model: PreTrainedModel) -> PreTrainedModel:
+    """A copy with weights in bfloat16. Buffers stay as they are: rotary frequencies must not be rounded."""
+    weights = {}
+    for weight in model.parameters():
+        weights[id(weight)] = nn.Parameter(weight.detach().to(torch.bfloat16), requires_grad=False)
+    narrow = copy.deepcopy(model, weights)
+    # torch multiplies places that are not contiguous by one copy of the head for each row.
+    narrow.get_output_embeddings().register_forward_pre_hook(lambda _, inputs: (inputs[0].contiguous(), *inputs[1:]))
+    return narrow
 
 
 def _target_scores(logits: Float[Tensor, "N K V"], targets: Int[Tensor, " K"]) -> Float[Tensor, "N K"]:

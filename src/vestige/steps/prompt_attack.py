@@ -49,8 +49,8 @@ from vestige.models.prompts import Encoded
 from vestige.models.scoring import logits_budget, score_answers
 from vestige.steps.evaluate import Subject, loaded_subject
 
-VERSION = 3
-"""Raised when the same search would come out as another prompt or other bits."""
+VERSION = 4
+"""Raised when the same search would come out as another prompt or other bits. Since 4 a bfloat16 screen can choose."""
 
 OnProgress = Callable[[float], None]
 
