@@ -105,8 +105,7 @@ def evaluate(
         say_notes(asked)
     asked = selection.fewer(source, asked, splits, most_items)
     from vestige.api import requests
-    from vestige.steps.evaluate import check_published, requests_of
-    from vestige.steps.evaluate import evaluate as collect
+    from vestige.steps.evaluate import check_published, evaluate_together, requests_of
 
     how = Reading(**read)
     subject = requests.subject(path, how, text_of(output_dir), role=role, name=name, verify=verify)
@@ -114,14 +113,13 @@ def evaluate(
     # A model that does not show its own published figures is not loaded or asked as it was: all else would mislead.
     if figures is not None:
         check_published(subject, *figures, seed=seed)
-    folders = []
-    for plan in requests_of(asked, settings, seed):
-        with progress_bar(f"evaluating {plan.settings.name}") as show:
+    plans = [replace(plan, summed=summarize) for plan in requests_of(asked, settings, seed)]
+    with progress_bar(f"evaluating {', '.join(plan.settings.name for plan in plans)}") as show:
 
-            def on_items(done: int, of: int) -> None:
-                show(done / of, f"{done} of {of}")
+        def on_items(done: int, of: int) -> None:
+            show(done / of, f"{done} of {of}")
 
-            folders.append(collect(subject, replace(plan, summed=summarize), on_items))
+        folders = evaluate_together(subject, plans, on_items)
     # The note is on the model, and is in the provenance of each of its evaluations.
     for note in dict.fromkeys(odd_tokens_told(folder.provenance) for folder in folders):
         if note:
