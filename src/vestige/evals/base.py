@@ -15,7 +15,7 @@ import itertools
 import string
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -306,9 +306,13 @@ def labels(item: Item) -> dict[str, Any]:
     }
 
 
-def lists(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values with lists for tuples, as a record holds them."""
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+def lists(values: Any) -> dict[str, Any]:
+    """The fields of a dataclass with lists for tuples, as a record holds them. `asdict` would copy every number."""
+    row = {}
+    for field in fields(values):
+        value = getattr(values, field.name)
+        row[field.name] = list(value) if isinstance(value, tuple) else value
+    return row
 
 
 def reply_record(subject: "LoadedModel", reply: "Reply", given_ids: Sequence[int] = ()) -> dict[str, Any]:

@@ -19,7 +19,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field, PositiveInt
@@ -142,11 +141,11 @@ class ChoicesSettings(Reads):
             prompts = [Prompted(self._prompt(subject, self._asked_alone(c)), (), most) for c in choices]
 
         def records(readings: Sequence[TextReading]) -> list[dict[str, Any]]:
-            answered = [lists(asdict(c)) for c in choices]
+            answered = [lists(c) for c in choices]
             # Without texts nothing is encoded, and the readings are those of replies alone.
             for record, codes, reading in zip(answered, encoded, readings, strict=False):
                 record["texts"] = [
-                    {"ids": list(e.answer_ids), **lists(asdict(text.answer(e)))}
+                    {"ids": list(e.answer_ids), **lists(text.answer(e))}
                     for e, text in zip(codes, reading.texts, strict=True)
                 ]
             if self.letters:
@@ -191,7 +190,7 @@ class ChoicesSettings(Reads):
             prompts.append(letter_prompt(subject.prompter, encoded, names))
         by_question: list[list[dict[str, Any]]] = [[] for _ in choices]
         for (n, order), prompt, score in zip(orders_shown, prompts, subject.engine.score_letters(prompts), strict=True):
-            by_question[n].append({"order": list(order), "ids": list(prompt.letters), **lists(asdict(score))})
+            by_question[n].append({"order": list(order), "ids": list(prompt.letters), **lists(score)})
         return by_question
 
     @staticmethod

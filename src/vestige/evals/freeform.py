@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -270,7 +270,7 @@ def _greedy(form: str, subject: LoadedModel, questions: Sequence[FreeformQuestio
     scores = subject.engine.score_answers(encoded) if subject.engine.scores else [None] * len(encoded)
     return {
         n: {"asked": put.text, **reply_record(subject, reply), "answer_ids": list(e.answer_ids)}
-        | {**({} if score is None else lists(asdict(score))), **_also(form, questions[n])}
+        | {**({} if score is None else lists(score)), **_also(form, questions[n])}
         for (n, put), e, reply, score in zip(puts.items(), encoded, replies, scores, strict=True)
     }
 

@@ -19,7 +19,6 @@ rows, T positions, N positions of all rows end to end, V vocabulary. Log-probabi
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -179,7 +178,7 @@ def _texts(
         question = range(max(first, 1), last)
         places = [*question, *range(code.start, code.stop)]
         values: dict[str, Any] = {}
-        for name, row in asdict(score).items():
+        for name, row in vars(score).items():
             values[name] = [row[p - 1] for p in places]
         if settings.gradient_norm:
             values["gradient_norm"] = gradient_norm(subject.model, code.ids[: code.stop], range(code.start, code.stop))

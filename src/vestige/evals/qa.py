@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -100,7 +99,7 @@ class QASettings(Reads):
                     **labels(item),
                     **reply_record(subject, reading.replied),
                     "answer_ids": list(code.answer_ids),
-                    **(lists(asdict(reading.texts[0].answer(code))) if reading.texts else {}),
+                    **(lists(reading.texts[0].answer(code)) if reading.texts else {}),
                 }
                 for item, code, reading in zip(questions, encoded, readings, strict=True)
             ]

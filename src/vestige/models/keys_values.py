@@ -19,20 +19,47 @@ KeysValues = tuple[Shaped[Tensor, "B H T D"], Shaped[Tensor, "B H T D"]]
 """The keys and values of one layer."""
 
 
+ROOM = 32
+"""Places that a layer adds at once for single tokens."""
+
+
+class GrowingLayer(DynamicLayer):
+    """Keys and values with places for more tokens after them, so that a decoded token copies none of the others."""
+
+    room: KeysValues | None = None
+
+    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> KeysValues:
+        """All keys and values, with those of the new tokens."""
+        if not self.is_initialized or key_states.shape[-2] != 1:
+            self.keys, self.values = super().update(key_states, value_states, *args, **kwargs)
+            return self.keys, self.values
+        n = self.keys.shape[-2]
+        # Rows that were selected are tensors of their own.
+        if self.room is None or self.room[0].data_ptr() != self.keys.data_ptr() or self.room[0].shape[-2] == n:
+            self.room = pad(self.keys, (0, 0, 0, ROOM)), pad(self.values, (0, 0, 0, ROOM))
+        for side, added in zip(self.room, (key_states, value_states), strict=True):
+            side[..., n : n + 1, :] = added
+        self.keys, self.values = (side[..., : n + 1, :] for side in self.room)
+        return self.keys, self.values
+
+
 def empty_cache(model: PreTrainedModel) -> DynamicCache:
     """A cache of nothing yet, for every layer of the model."""
     cache = DynamicCache(config=model.config)
     # A layer that looks back a window only keeps all of them too: the mask holds to the window, and a layer that
     # forgets could not be padded or gone on from twice.
-    cache.layers = [DynamicLayer() for _ in cache.layers]
+    cache.layers = [GrowingLayer() for _ in cache.layers]
     return cache
 
 
 def cache_of(layers: Iterable[KeysValues]) -> DynamicCache:
     """A cache that goes on from these keys and values, which stay as they are."""
     cache = DynamicCache()
-    for number, (keys, values) in enumerate(layers):
-        cache.update(keys, values, number)
+    for keys, values in layers:
+        layer = GrowingLayer()
+        layer.lazy_initialization(keys, values)
+        layer.keys, layer.values = keys, values
+        cache.layers.append(layer)
     return cache
 
 
