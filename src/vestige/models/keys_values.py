@@ -57,8 +57,8 @@ def cache_of(layers: Iterable[KeysValues]) -> DynamicCache:
     cache = DynamicCache()
     for keys, values in layers:
         layer = GrowingLayer()
-        layer.lazy_initialization(keys, values)
-        layer.keys, layer.values = keys, values
+        layer.keys, layer.values, layer.is_initialized = keys, values, True
+        layer.dtype, layer.device = keys.dtype, keys.device
         cache.layers.append(layer)
     return cache
 

@@ -286,9 +286,7 @@ def fast_bfloat16() -> bool:
     return limit in ("ALL", "DEFAULT") and bool(torch.cpu.get_capabilities().get("amx_bf16"))
 
 
-def best_of(
-    screened: Sequence[float], exact: Callable[[Sequence[int]], Sequence[float]], n: int
-) -> dict[int, float]:
+def best_of(screened: Sequence[float], exact: Callable[[Sequence[int]], Sequence[float]], n: int) -> dict[int, float]:
     """The exact losses of those of the numbered prompts that can be among the `n` least. The module explains how."""
     order = sorted(range(len(screened)), key=lambda i: (not math.isnan(screened[i]), screened[i], i))
     losses: dict[int, float] = {}
