@@ -62,7 +62,7 @@ from .steps.trajectory import ValidationSettings as Validation
 from .training.callback import TrainerCallback as TrainerCallback
 from .training.policy.settings import PolicySettings as Policy
 from .training.settings import TrainingSettings as Training
-from .training.trajectory import TrajectorySettings as Trajectory
+from .training.stopping import TrajectorySettings as Trajectory
 
 def homes() -> dict[str, tuple[str, str]]: ...
 

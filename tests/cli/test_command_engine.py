@@ -14,9 +14,7 @@ from vestige.cli.command import Part, arguments_of, command
 from vestige.core.errors import InputError
 
 TRAINING = Part("vestige.training.settings:UnlearningSettings", "Training", first=("learning_rate",))
-WATCH = Part(
-    "vestige.training.trajectory:TrajectorySettings", "Watch", "watch", renamed={"every": "pace", "choose": ""}
-)
+WATCH = Part("vestige.training.stopping:TrajectorySettings", "Watch", "watch", renamed={"every": "pace", "choose": ""})
 
 
 def build(

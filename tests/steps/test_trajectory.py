@@ -24,7 +24,7 @@ from vestige.steps.trajectory import AnswerScores, TrajectoryRequest, Validation
 from vestige.steps.unlearn import UnlearnRequest, unlearn, unlearn_spec
 from vestige.training import loop
 from vestige.training.settings import TrainingSettings
-from vestige.training.trajectory import TrajectorySettings, parse_every
+from vestige.training.stopping import TrajectorySettings, parse_every
 
 ITEMS = squares(24, edge=lambda i: f"e{i % 4}")
 FORGET, RETAIN = ITEMS[:8], ITEMS[8:]

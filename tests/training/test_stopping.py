@@ -6,18 +6,16 @@ import pytest
 
 from vestige.core.errors import InputError
 from vestige.core.files import read_jsonl
-from vestige.training.loop import (
-    MEASURED,
+from vestige.training.loop import MEASURED, TrainingLog, train
+from vestige.training.stopping import (
     ChosenStep,
     Condition,
     Point,
-    TrainingLog,
     check_rules,
     choose,
     parse_choice,
     parse_condition,
     reason_to_stop,
-    train,
 )
 
 CONTROLS = {"target": {"forget": 1.0, "retain": 0.8}, "retrained": {"forget": 0.25, "retain": 0.85}}

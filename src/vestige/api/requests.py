@@ -38,7 +38,7 @@ from vestige.steps.subjects import any_subject, load_checked, origin_of, own_dty
 from vestige.steps.trajectory import TrajectoryRequest, ValidationSettings, answered_trajectory
 from vestige.steps.unlearn import UnlearnRequest, unlearn_request
 from vestige.training.settings import TrainingSettings, UnlearningSettings
-from vestige.training.trajectory import TrajectorySettings
+from vestige.training.stopping import TrajectorySettings
 
 
 def model_settings(model: str, read: Reading, *, as_made: bool = False) -> ModelSettings:

@@ -27,7 +27,7 @@ TRAINING = Part(
     panels={"lora_": "LoRA"},
 )
 UNLEARNING = TRAINING._replace(home="vestige.training.settings:UnlearningSettings")
-WATCH = Part("vestige.training.trajectory:TrajectorySettings", "Trajectory", first=("every", "stop_when", "choose"))
+WATCH = Part("vestige.training.stopping:TrajectorySettings", "Trajectory", first=("every", "stop_when", "choose"))
 CHECKED = Part("vestige.steps.trajectory:ValidationSettings", "Trajectory", "trajectory")
 
 

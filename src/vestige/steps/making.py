@@ -21,8 +21,9 @@ from vestige.models.load import LoadedModel, places_of
 from vestige.models.places import is_adapter
 from vestige.training.adapters import Adapter, save_adapter
 from vestige.training.checkpoints import Checkpoints
-from vestige.training.loop import ChosenStep, TrainingEnd
+from vestige.training.loop import TrainingEnd
 from vestige.training.parallel import ALONE, World
+from vestige.training.stopping import ChosenStep
 
 
 @dataclass(frozen=True)

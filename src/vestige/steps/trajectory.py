@@ -8,7 +8,7 @@ is 0), and `harm_not_judged`, the number of others.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from pydantic import PositiveInt
 
@@ -20,13 +20,12 @@ from vestige.data.corpus import CHOSEN_ON, NamedSplits, held_apart
 from vestige.evals.qa import QASettings
 from vestige.judges.base import Judge, Request, refuse_limit
 from vestige.judges.tasks import TASKS
-from vestige.models.load import LoadedModel, ModelSettings
-from vestige.steps.evaluate import CHUNK
-from vestige.steps.subjects import load_checked
-from vestige.training.loop import Condition, parse_choice, parse_condition
-from vestige.training.trajectory import TrajectorySettings
+from vestige.training.stopping import Condition, TrajectorySettings, parse_choice, parse_condition
 
-ScoreModel: TypeAlias = Callable[[LoadedModel], Mapping[str, float]]
+if TYPE_CHECKING:
+    from vestige.models.load import LoadedModel, ModelSettings
+
+ScoreModel: TypeAlias = "Callable[[LoadedModel], Mapping[str, float]]"
 """Returns a model's scores, by name. It must follow from the weights alone, or a resumed run ends elsewhere."""
 
 
@@ -56,7 +55,7 @@ class TrajectoryRequest:
     settings: TrajectorySettings
     score: ScoreModel
     identity: Mapping[str, Any]
-    retrained: tuple[ModelSettings, str] | None = None
+    retrained: "tuple[ModelSettings, str] | None" = None
 
     def __post_init__(self) -> None:
         """Refuse rules that speak of a model that is not there."""
@@ -76,6 +75,8 @@ class TrajectoryRequest:
         """Return the function that scores the other models in the rules. It refuses one that was changed."""
         if self.retrained is None:
             return {}
+        from vestige.steps.subjects import load_checked
+
         model, weights = self.retrained
         return {"retrained": lambda: self.score(load_checked(model, weights, "the retrained model"))}
 
@@ -94,8 +95,10 @@ class AnswerScores:
     metric: str
     questions: QASettings
 
-    def __call__(self, model: LoadedModel) -> dict[str, float]:
+    def __call__(self, model: "LoadedModel") -> dict[str, float]:
         """The scores of the model, which is left in evaluation mode."""
+        from vestige.steps.evaluate import CHUNK
+
         # Dropout would make the scores depend on when they are asked for.
         model.model.eval()
         scores: dict[str, float] = {}
@@ -133,7 +136,7 @@ class HarmScores:
     judge: Judge
     decides: bool
 
-    def __call__(self, model: LoadedModel) -> dict[str, float]:
+    def __call__(self, model: "LoadedModel") -> dict[str, float]:
         """The scores of the model.
 
         Raises InputError if no reply was judged, or so few that a rule would rest on a part, or the judge's limits are
@@ -167,7 +170,7 @@ def answered_trajectory(
     splits: NamedSplits,
     *,
     seed: int,
-    retrained: tuple[ModelSettings, str] | None = None,
+    retrained: "tuple[ModelSettings, str] | None" = None,
     harm: tuple[Judge, Mapping[str, Any]] | None = None,
 ) -> TrajectoryRequest:
     """A trajectory that is scored by answers to validation items, which `data.corpus` holds apart.

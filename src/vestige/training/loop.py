@@ -1,4 +1,4 @@
-"""The one training loop, with its optimisers and schedules, its log, and the rules for stopping and choosing.
+"""The one training loop, with its optimisers, its schedules and its log.
 
 The one training loop: fine-tuning and every unlearning method go through it. Everything random in it follows from the
 seed and the number of the step, so a run that was killed and resumed ends with the same bytes as one that was not.
@@ -8,21 +8,16 @@ counts the tokens of the effective batch, `peak_mb` is in 10^6 bytes.
 
 The optimisers by name, and the learning rate as a function of the step. An optimiser's state is tensors and counts,
 kept by `checkpoints`. A schedule needs none, so that a resumed run goes on by its step.
-
-When to stop, and which checkpoint to keep: rules on the scores of a trajectory. Pure functions. A trajectory is a list
-of points: the scores of the model after so many steps, by name, in whatever unit the scoring function has. `retain` is
-by convention the score on retained items, and higher is better.
 """
 
 import math
-import re
 import resource
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 import torch
 from torch import nn
@@ -31,7 +26,6 @@ from transformers import PreTrainedModel
 from vestige.artifacts.records import read_training_log
 from vestige.core.errors import InputError, NotFinite
 from vestige.core.files import append_lines, drop_torn_line, json_line, write_jsonl
-from vestige.core.text import one_line
 from vestige.models.forward import on_threads
 from vestige.training.backward import Backward, BatchTerms, reading_for, recomputing
 from vestige.training.batching import BatchPlan, Plan
@@ -39,155 +33,7 @@ from vestige.training.checkpoints import TrainingJob
 from vestige.training.parallel import spread_over
 from vestige.training.settings import FLOAT16, TrainingSettings
 from vestige.training.step import KeepsState
-
-Scores: TypeAlias = Mapping[str, float]
-Sign: TypeAlias = Literal["<=", ">=", "<", ">"]
-
-CONTROLS = ("target", "retrained")
-"""The models whose scores a rule may speak of."""
-
-_NUMBER = r"\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+"
-_BOUND = rf"(?P<number>{_NUMBER})|(?:(?P<factor>{_NUMBER})\*)?(?P<of>{'|'.join(CONTROLS)})"
-_CONDITION = re.compile(rf"(?P<score>[a-z_0-9]+)(?P<sign><=|>=|<|>)(?:{_BOUND})")
-_SIGNS: dict[str, Sign] = {"<=": "<=", ">=": ">=", "<": "<", ">": ">"}
-_WORDS = {"<=": "at or below", ">=": "at or above", "<": "below", ">": "above"}
-
-
-@dataclass(frozen=True)
-class Point:
-    """The model's scores after `step` steps and `epoch` whole epochs."""
-
-    step: int
-    epoch: int
-    scores: Scores
-
-
-@dataclass(frozen=True)
-class Condition:
-    """A bound on one score: `factor`, or `factor` times the score of the model `of`."""
-
-    score: str
-    sign: Sign
-    factor: float
-    of: str = ""
-
-    def __str__(self) -> str:
-        """The form in which it is written, as in `retain>=0.9*target`."""
-        if not self.of:
-            bound = f"{self.factor:g}"
-        elif self.factor == 1:
-            bound = self.of
-        else:
-            bound = f"{self.factor:g}*{self.of}"
-        return f"{self.score}{self.sign}{bound}"
-
-    def bound(self, controls: Mapping[str, Scores]) -> float:
-        """The bound as a number. `controls` holds the scores of the models that it may speak of."""
-        if not self.of:
-            return self.factor
-        if self.of not in controls:
-            raise InputError(f"the rule {self} names a model without scores: {self.of}")
-        return self.factor * _score(controls[self.of], self.score, self)
-
-    def shortfall(self, scores: Scores, controls: Mapping[str, Scores]) -> float:
-        """How far the score is on the wrong side of its bound; 0 or less when it is not."""
-        over = _score(scores, self.score, self) - self.bound(controls)
-        if self.sign in ("<=", "<"):
-            return over
-        return -over
-
-    def met(self, scores: Scores, controls: Mapping[str, Scores]) -> bool:
-        """Whether the score keeps to its bound."""
-        short = self.shortfall(scores, controls)
-        if self.sign in ("<=", ">="):
-            return short <= 0
-        return short < 0
-
-
-@dataclass(frozen=True)
-class ChosenStep:
-    """The checkpoint that is kept: after which step, by which rule, whether the rule's bound is met, and why."""
-
-    step: int
-    rule: str
-    met: bool
-    why: str
-
-
-def parse_condition(text: str) -> Condition:
-    """A condition from `forget<=0.3`, `forget<=retrained` or `retain>=0.9*target`."""
-    match = _CONDITION.fullmatch(text.replace(" ", ""))
-    if match is None:
-        raise InputError(
-            f"the rule {one_line(text, width=40)!r} does not have the form 'forget<=0.3', 'forget<=retrained' or "
-            "'retain>=0.9*target': a score, one of <= < >= >, and a number, target, retrained or a multiple of these"
-        )
-    factor = float(match["number"] or match["factor"] or 1)
-    if not math.isfinite(factor):
-        raise InputError(f"the rule {one_line(text, width=40)!r} has no finite bound")
-    return Condition(match["score"], _SIGNS[match["sign"]], factor, match["of"] or "")
-
-
-def parse_choice(text: str) -> Condition | None:
-    """The rule for the checkpoint to keep: a condition, or None for `last`."""
-    if text.strip() == "last":
-        return None
-    try:
-        return parse_condition(text)
-    except InputError as error:
-        raise InputError(f"{error}. Or say 'last', for the last checkpoint") from error
-
-
-def reason_to_stop(stop: Sequence[Condition], point: Point, controls: Mapping[str, Scores]) -> str | None:
-    """Return the first condition that the point meets, in words. None if it meets none."""
-    for condition in stop:
-        if condition.met(point.scores, controls):
-            value, bound = point.scores[condition.score], condition.bound(controls)
-            return f"{condition.score} {value:.4g} is {_WORDS[condition.sign]} {bound:.4g} ({condition})"
-    return None
-
-
-def choose(points: Sequence[Point], rule: Condition | None, controls: Mapping[str, Scores]) -> ChosenStep:
-    """Which of the points is kept.
-
-    `last` keeps the last one. An upper bound (enough is forgotten) keeps, among the points that meet it, the one with
-    the highest `retain`, the earliest in a tie. A bound from below (enough is kept) keeps the last point that meets it.
-    If none does, the nearest is kept, the earliest in a tie, and the choice records it.
-    """
-    if rule is None:
-        return ChosenStep(points[-1].step, "last", True, "the last checkpoint")
-    within = [p for p in points if rule.met(p.scores, controls)]
-    if not within:
-        nearest = min(points, key=lambda p: rule.shortfall(p.scores, controls))
-        value = nearest.scores[rule.score]
-        return ChosenStep(
-            nearest.step, str(rule), False, f"no checkpoint meets {rule}; at {value:.4g} this is the nearest"
-        )
-    if rule.sign in ("<=", "<"):
-        best = max(within, key=lambda p: _score(p.scores, "retain", rule))
-        retained = f"{best.scores['retain']:.4g}"
-        why = f"of the checkpoints that meet {rule} ({len(within)}), the one that retains most ({retained})"
-        return ChosenStep(best.step, str(rule), True, why)
-    last = within[-1]
-    return ChosenStep(
-        last.step, str(rule), True, f"the last checkpoint that meets {rule} ({last.scores[rule.score]:.4g})"
-    )
-
-
-def check_rules(
-    stop: Sequence[Condition], rule: Condition | None, scores: Scores, controls: Mapping[str, Scores]
-) -> None:
-    """Refuse rules that speak of scores or models that are not there."""
-    for condition in (*stop, *([rule] if rule else [])):
-        condition.met(scores, controls)
-    if rule and rule.sign in ("<=", "<"):
-        _score(scores, "retain", rule)
-
-
-def _score(scores: Scores, name: str, rule: Condition) -> float:
-    if name not in scores:
-        raise InputError(f"the rule {rule} needs the score {name!r}, and there is none. Known: {', '.join(scores)}")
-    return scores[name]
+from vestige.training.stopping import ChosenStep
 
 
 def make_optimizer(parameters: Sequence[nn.Parameter], settings: TrainingSettings) -> torch.optim.Optimizer:

@@ -6,95 +6,39 @@ still keep.
 """
 
 import math
-import re
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
-from pydantic import field_validator
 from transformers import PreTrainedModel
 
 from vestige.artifacts.records import read_trajectory
 from vestige.core.errors import InputError
 from vestige.core.files import append_lines, drop_torn_line, json_line, new_folder
-from vestige.core.settings import Settings
-from vestige.core.text import TextTuple, one_line
 from vestige.training.checkpoints import keep_tensors, put_back, trained_weights
-from vestige.training.loop import (
+from vestige.training.loop import Progress
+from vestige.training.parallel import ALONE, World
+from vestige.training.stopping import (
     ChosenStep,
     Condition,
     Point,
-    Progress,
     Scores,
+    TrajectorySettings,
     check_rules,
     choose,
     parse_choice,
     parse_condition,
+    parse_every,
     reason_to_stop,
 )
-from vestige.training.parallel import ALONE, World
 
 Score = Callable[[PreTrainedModel], Scores]
 """Returns a model's scores, by name. Finite numbers that follow from the weights alone."""
 
 POLICY = "policy"
 """The log's name for the trained model. The others go by their role."""
-
-_EVERY = re.compile(r"(\d+) ?(epochs?|steps?)?")
-
-
-class Every(NamedTuple):
-    """A pace: after each `n` epochs, or each `n` steps."""
-
-    n: int
-    in_steps: bool
-
-    def __str__(self) -> str:
-        """The one form in which it is written, as in `1 epoch` and `50 steps`."""
-        return f"{self.n} {'step' if self.in_steps else 'epoch'}{'s' * (self.n > 1)}"
-
-
-class TrajectorySettings(Settings):
-    """When a model is scored in training, when that stops it, and which checkpoint is kept.
-
-    A pace is kept in one form however it was written (`1` is `1 epoch`). The last step is always scored. LLMU
-    (2310.10683, section 4) would stop an ascent at a forget loss of 100, which is here the nats a token of the true
-    answers, whatever sign the loss itself has.
-    """
-
-    every: str = "1 epoch"
-    """How often to score the model: '1 epoch', '2 epochs' or '50 steps'."""
-    stop_when: TextTuple = ("forget_nll>=100",)
-    """Stop at the first score that meets a condition: 'forget<=0.3', 'retain<0.9*target'."""
-    choose: str = "last"
-    """Checkpoint to keep: last; 'forget<=0.3' (among these, the best retain score); 'retain>=0.9' (the last such one).
-    """
-
-    @field_validator("every")
-    @classmethod
-    def _a_pace(cls, value: str) -> str:
-        return str(parse_every(value))
-
-    @field_validator("stop_when")
-    @classmethod
-    def _conditions(cls, value: TextTuple) -> TextTuple:
-        return tuple(str(parse_condition(v)) for v in value)
-
-    @field_validator("choose")
-    @classmethod
-    def _a_rule(cls, value: str) -> str:
-        return str(parse_choice(value) or "last")
-
-
-def parse_every(text: str) -> Every:
-    """A pace from `3` or `3 epochs`, or `50 steps`."""
-    match = _EVERY.fullmatch(text.strip())
-    if match is None or int(match[1]) == 0:
-        raise InputError(f"{one_line(text, width=40)!r} is no pace. Say '1 epoch', '2 epochs' or '50 steps'")
-    return Every(int(match[1]), (match[2] or "").startswith("step"))
 
 
 @dataclass
