@@ -48,7 +48,7 @@ def test_the_bundle_names_every_file_by_digest_and_is_the_same_again(tmp_path):
     assert heads[:5] == ["Meaning and limits", "Next steps", "Findings", "What was not tested", "Scope"]
     first_page = page[: page.index("<h2>Findings")]
     assert "<dt>about</dt><dd><bdi>A_B</bdi></dd>" in first_page
-    assert "GA: do not release it as forgotten." in first_page
+    assert "GA: do not release as forgotten." in first_page
     assert "DPO: open are not expressed, not recoverable and indistinguishable." in first_page
     assert "Not legal advice." in page
     assert manifest["by"] == people["by"]

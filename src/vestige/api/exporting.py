@@ -69,6 +69,7 @@ def export(
     from vestige.artifacts.layout import RunFolder
     from vestige.artifacts.verdicts import read_baseline, regressions, verdict_rows
     from vestige.core.files import refuse_links, write_text
+    from vestige.report.contents import plain_outcome
 
     if to not in FORMATS:
         raise InputError(f"--to {one_line(to)!r}: {closest(to, list(FORMATS))}")
@@ -90,7 +91,9 @@ def export(
         if baseline is not None:
             rows = regressions(verdict_rows(outcomes), read_baseline(Path(baseline)))
             worse = {(row["forget"], row["subject"], row["claim"]) for row, _ in rows}
-        files["junit.xml"] = junit(list(map(shareable, outcomes)), fail_open=fail_on_inconclusive, worse=worse)
+        # In the words of the page.
+        plain = [shareable(plain_outcome(outcome, {})) for outcome in outcomes]
+        files["junit.xml"] = junit(plain, fail_open=fail_on_inconclusive, worse=worse)
     else:
         for audit in audits:
             files |= _of_audit(folder, audit, to, model_id, dataset, several=len(audits) > 1)

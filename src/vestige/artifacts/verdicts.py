@@ -134,7 +134,7 @@ def logs_said(outcome: AuditOutcome) -> tuple[str, str]:
         return not_held, left[name].value if name in left else math.inf
 
     best = min(tested, key=rank)
-    shown = {line.claim for line in tested[best]}
+    shown = [line for line in tested[best] if line.decides is not None or line.outcome == "fails"]
     claims = f"the {len(shown)} of {len(CLAIMS)} claims that these logs test"
     next_step = NEXT_STEP if passed else ""
     if len(tested) > 1:

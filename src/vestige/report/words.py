@@ -376,7 +376,7 @@ def next_steps(outcome: AuditOutcome) -> dict[str, str]:
         if "benchmark valid" in failed:
             step = "these questions cannot decide. Write others (vestige check-data), then audit again."
         elif failed:
-            step = "do not release it as forgotten. Unlearn again or retrain without the facts, then audit again."
+            step = "do not release as forgotten. Unlearn again or retrain without the facts, then audit again."
         elif undecided:
             needed = next((claims[claim].needed for claim in undecided if claims[claim].needed), "")
             add = f"add {needed}; " if needed else ""
@@ -387,6 +387,22 @@ def next_steps(outcome: AuditOutcome) -> dict[str, str]:
             step = "keep the evidence with the model, and audit again when the model changes."
         steps[subject] = f"{method_name(subject)}: {step}"
     return steps
+
+
+def next_said(outcome: AuditOutcome) -> str:
+    """The next steps in one line, each after the models that it is for."""
+    models: dict[str, list[str]] = {}
+    steps = next_steps(outcome)
+    for subject in submitted(outcome):
+        if subject in steps:
+            name = method_name(subject)
+            models.setdefault(steps[subject].removeprefix(f"{name}: "), []).append(name)
+    parts = ["Next."]
+    for step, names in models.items():
+        if len(names) > NAMED:
+            names = [f"{len(names)} models"]
+        parts.append(f"{listed(names)}: {step}")
+    return " ".join(parts)
 
 
 def submitted(outcome: AuditOutcome) -> tuple[str, ...]:
