@@ -266,6 +266,8 @@ def test_bits_alone_are_judged_by_their_own_gap(tmp_path, known, siblings, verdi
     judged = vestige.judge(rows, output_dir=tmp_path / "judged")
     line = outcome_of(judged, "sub", "not expressed")
     assert line["verdict"] == verdict, line["reason"]
+    valid = outcome_of(judged, "sub", "benchmark valid")
+    assert "does the target clearly exceed" not in valid["reason"], valid["reason"]
     # A fifth of the gap is less than the margin of 6 bits beside other scores.
     assert line["margins_bits"] == pytest.approx([2.0, wide], abs=0.11)
     with (tmp_path / "t.csv").open("w", newline="") as file:

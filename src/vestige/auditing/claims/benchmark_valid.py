@@ -25,14 +25,14 @@ def evidence(about: SubjectEvidence) -> ClaimEvidence:
     soundness = ground.plan.soundness
     parts: list[ClaimVerdict] = []
     gaps = list(ground.doubts)
-    if not tested.scales and not gaps:
+    if not tested.judged and not gaps:
         parts.append(_none_admitted(ground, tested))
     if not ground.plan.retrained and not gaps:
         gaps.append(NO_CONTROL)
     # What controls know that they should not is no fault of the retain set.
     if recovery.injections and not ground.doubts:
         parts += ground.verdicts(stays_below, recovery.injections)
-    elif ground.plan.retrained and tested.scales and not ground.doubts:
+    elif ground.plan.retrained and tested.judged and not ground.doubts:
         gaps.append("no relearning on retain items was judged, so whether they give the answers away was not tested")
     for attack in ground.plan.attacks:
         if relearns_retained(attack) and set(ground.plan.retrained) & {*ground.plan.skipped.get(attack.name, ())}:

@@ -16,7 +16,7 @@ def evidence(about: SubjectEvidence) -> ClaimEvidence:
     gaps = [*membership.missing.get(subject, ()), *not_asked(about)]
     if not placements:
         gaps.append("membership could not be tested: it takes holdout items and membership scores")
-    if not excess:
+    if not excess and not about.expressed.bits:
         gaps.append("answers could not be compared: it was asked in no admitted format")
     if placements and not membership.admitted:
         gaps.append(f"no membership score tells the target itself from models that never knew: {membership.blind[0]}")
