@@ -15,6 +15,7 @@ from vestige.report.words import (
     headline,
     method_in_full,
     method_name,
+    next_said,
     number,
     people_said,
     plain_number,
@@ -182,6 +183,15 @@ def test_the_headline_answers_in_a_sentence(by_method, said):
 )
 def test_what_was_to_be_forgotten_is_called_by_its_name(forget, n_edges, called):
     assert headline(replace(judged(ga="not expressed"), forget=forget), n_edges) == f"GA has not forgotten {called}."
+
+
+def test_models_with_the_same_next_step_are_named_together_and_retrained_ones_have_none():
+    states = dict.fromkeys(METHODS, "holds") | {"ga": "not expressed", "idk_gd": "utility preserved"}
+    said = next_said(with_reference(judged(**states)))
+    assert said.startswith("Next. ")
+    assert "GA and IDK + GD: do not release as forgotten." in said
+    assert said.count("do not release") == 1
+    assert REFERENCE not in said
 
 
 def test_people_are_named_in_place_of_a_file():
