@@ -54,6 +54,10 @@ def word_tokenizer():
 TOKENIZER = word_tokenizer()
 
 
+def test_a_question_ends_at_its_mark_and_where_the_text_ends():
+    assert latent._stops(TOKENIZER) == tuple(TOKENIZER.convert_tokens_to_ids(["?", "<eos>"]))
+
+
 def nano(seed):
     torch.set_num_threads(1)
     config = LlamaConfig(
