@@ -26,17 +26,20 @@ ROOM = 32
 class GrowingLayer(DynamicLayer):
     """Keys and values with places for more tokens after them, so that a decoded token copies none of the others."""
 
-    room: KeysValues | None = None
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.room: KeysValues | None = None
 
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> KeysValues:
         """All keys and values, with those of the new tokens."""
-        if not self.is_initialized or key_states.shape[-2] != 1:
+        keys, values = self.keys, self.values
+        if keys is None or values is None or key_states.shape[-2] != 1:
             self.keys, self.values = super().update(key_states, value_states, *args, **kwargs)
             return self.keys, self.values
-        n = self.keys.shape[-2]
+        n = keys.shape[-2]
         # Rows that were selected are tensors of their own.
-        if self.room is None or self.room[0].data_ptr() != self.keys.data_ptr() or self.room[0].shape[-2] == n:
-            self.room = pad(self.keys, (0, 0, 0, ROOM)), pad(self.values, (0, 0, 0, ROOM))
+        if self.room is None or self.room[0].data_ptr() != keys.data_ptr() or self.room[0].shape[-2] == n:
+            self.room = pad(keys, (0, 0, 0, ROOM)), pad(values, (0, 0, 0, ROOM))
         for side, added in zip(self.room, (key_states, value_states), strict=True):
             side[..., n : n + 1, :] = added
         self.keys, self.values = (side[..., : n + 1, :] for side in self.room)
