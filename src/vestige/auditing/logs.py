@@ -171,7 +171,9 @@ def _judged(
     stated: Stated,
 ) -> AuditOutcome:
     if left_out and not any(column.entry.role == "unlearned" for column in together.columns):
-        raise InputError(f"the logs of all unlearned models were left out. The first reason: {left_out[0]}")
+        # Files that were never read come before the models that were.
+        first = next((text for text in left_out if text.endswith(LEFT_OUT)), left_out[0])
+        raise InputError(f"the logs of all unlearned models were left out. The first reason: {first}")
     names = {column.entry.name for column in together.columns}
     read = [parsed for parsed in together.logs if parsed.entry.name in names]
     unread = Counter(problem for parsed in together.logs for problem in parsed.log.unread)
