@@ -1,6 +1,6 @@
 """`audit`, `plan`, `judge`, `rejudge` and `read_audit`: from models or scores to verdicts."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from os import PathLike, fspath
 from pathlib import Path
@@ -24,7 +24,7 @@ from vestige.api.results import Audit
 from vestige.core.errors import InputError
 from vestige.core.files import read_text
 from vestige.core.progress import progress_bar, say
-from vestige.core.text import TextTuple, has_thought, one_line
+from vestige.core.text import Record, TextTuple, has_thought, one_line
 
 if TYPE_CHECKING:
     from vestige.artifacts.audits import SealedPlan
@@ -385,7 +385,7 @@ def judge(
     return Audit(Path(output_dir), (outcome,), {})
 
 
-def _judge_without_controls(folder: Any, run: Path, forget: str, margins: Mapping[str, Any]) -> Audit:
+def _judge_without_controls(folder: Any, run: Path, forget: str, margins: Record) -> Audit:
     from vestige.artifacts.layout import RunFolder
     from vestige.auditing.logs import judge_logs
     from vestige.auditing.predicted import predicting
@@ -403,7 +403,7 @@ def _judge_without_controls(folder: Any, run: Path, forget: str, margins: Mappin
     return Audit(run, tuple(outcomes), {})
 
 
-def given_margins(margins: "vestige.Margins | None") -> Mapping[str, Any]:
+def given_margins(margins: "vestige.Margins | None") -> Record:
     """The margins that were set, by name."""
     if margins is None:
         return {}

@@ -10,12 +10,12 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from vestige.api.inputs import DataLike, PathLikeStr, corpus_of, verb
 from vestige.core.errors import InputError
-from vestige.core.text import closest, one_line
+from vestige.core.text import Fields, closest, one_line
 
 if TYPE_CHECKING:
     from vestige.artifacts.audits import AuditOutcome, AuditPlan
@@ -257,7 +257,7 @@ def _eee(
     folder = f"data/vestige-{slug(outcome.forget)}"
     for model in models:
         known = facts.get(model.name) or ModelFacts(model.id, "", installed_versions()["vestige"], seen=False)
-        record: dict[str, Any] = eee(outcome, model.name, known, when)
+        record: Fields = eee(outcome, model.name, known, when)
         record["evaluation_id"] = f"{record['evaluation_id']}/{model.file}"
         samples = eee_samples(model, record["evaluation_id"])
         record["evaluation_results"] += eee_means(model)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeAlias, TypedDict
 
 import vestige
 from vestige.core.errors import InputError
-from vestige.core.text import closest, one_line
+from vestige.core.text import Record, closest, one_line
 
 if TYPE_CHECKING:
     from vestige.data.corpus import Corpus, SourceSettings
@@ -60,9 +60,7 @@ class ListLike(Protocol):
 
 ModelLike: TypeAlias = str | PathLike[str] | tuple[Any, Any] | HoldsModel
 """A folder, a hub id, an address, a result of these functions, or `(model, tokenizer)` of transformers in memory."""
-DataLike: TypeAlias = Union[
-    str, PathLike[str], Sequence[Mapping[str, Any]], FrameLike, ListLike, "vestige.SourceSettings"
-]
+DataLike: TypeAlias = Union[str, PathLike[str], Sequence[Record], FrameLike, ListLike, "vestige.SourceSettings"]
 """A path, a hub id, selectors, rows in memory, or `SourceSettings` where columns have to be named."""
 
 FROM_COMMAND: ContextVar[bool] = ContextVar("FROM_COMMAND", default=False)
@@ -110,7 +108,7 @@ class HowReadOrAdapted(HowRead, total=False):
     base: str
 
 
-def reading(arguments: Mapping[str, Any]) -> Reading:
+def reading(arguments: Record) -> Reading:
     """How models are read, from the arguments of a call."""
     return Reading(**{name: arguments[name] for name in vars(Reading()) if arguments.get(name) is not None})
 

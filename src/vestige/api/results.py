@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 from vestige.api.inputs import PathLikeStr
 from vestige.core.errors import InputError
-from vestige.core.text import Names, Sentences, closest, one_line
+from vestige.core.text import Names, Record, Sentences, closest, one_line
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -37,7 +37,7 @@ class Rows:
     if TYPE_CHECKING:  # A field or a property; dataclasses would take a property of this class for a field's default.
 
         @property
-        def rows(self) -> Sequence[Mapping[str, Any]]: ...
+        def rows(self) -> Sequence[Record]: ...
 
     def to_frame(self) -> "DataFrame":
         """The rows as a DataFrame."""
@@ -76,7 +76,7 @@ class Model(Rows):
     stopped: str
     notes: Sentences = ()
     digest: str = ""
-    chosen: Mapping[str, Any] | None = None
+    chosen: Record | None = None
 
     def __fspath__(self) -> str:
         return str(self.path)
@@ -141,7 +141,7 @@ class Attacked(Results):
 
     attack: "PlannedAttackItems | None" = None
     levels: "tuple[tuple[str, Summary], ...]" = ()
-    spent: Mapping[str, Any] = field(default_factory=dict)
+    spent: Record = field(default_factory=dict)
     prompt: "KeptPrompt | None" = None
 
 

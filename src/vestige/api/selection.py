@@ -4,7 +4,7 @@ import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from pydantic_core import to_jsonable_python
 
@@ -13,7 +13,7 @@ from vestige.attacks import ATTACKS, known_attacks
 from vestige.auditing.settings import QUICK, AuditSettings, check_quick
 from vestige.core.errors import InputError
 from vestige.core.seeds import generator
-from vestige.core.text import TextTuple, closest, one_line
+from vestige.core.text import Fields, Record, TextTuple, closest, one_line
 from vestige.data.corpus import (
     Corpus,
     NamedSplits,
@@ -32,7 +32,7 @@ from vestige.training.settings import TrainingSettings, UnlearningSettings
 if TYPE_CHECKING:
     from vestige.attacks.planning import AttackSettings
 
-Evals: TypeAlias = Sequence[str | Evaluation] | Mapping[str, Mapping[str, Any]]
+Evals: TypeAlias = Sequence[str | Evaluation] | Mapping[str, Record]
 """Evaluations: names, settings of an evaluation, or settings by name."""
 TINY = "builtin:tiny"
 TINY_FINETUNE = TrainingSettings(
@@ -119,7 +119,7 @@ def evaluations(evals: Evals, *, max_new_tokens: int | None = None, pistol: bool
             found[entry.name] = entry
             continue
         kind = find_eval(entry)
-        values: dict[str, Any] = {}
+        values: Fields = {}
         if max_new_tokens is not None and "max_new_tokens" in kind.model_fields:
             values["max_new_tokens"] = max_new_tokens
         if pistol and "pistol" in kind.model_fields:

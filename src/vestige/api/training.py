@@ -1,11 +1,11 @@
 """`finetune` and `unlearn`: the functions that train models."""
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from os import fspath
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Unpack
+from typing import TYPE_CHECKING, Literal, TypeAlias, Unpack
 
 import vestige
 from vestige.api.inputs import (
@@ -25,7 +25,7 @@ from vestige.api.output import output_in, refuse_torchrun, say_notes
 from vestige.api.results import Model
 from vestige.core.errors import InputError
 from vestige.core.progress import progress_bar, say
-from vestige.core.text import Sentences
+from vestige.core.text import Record, Sentences
 
 if TYPE_CHECKING:
     from vestige.artifacts.layout import SubjectFolder
@@ -141,7 +141,7 @@ def unlearn(
     base: PathLikeStr | None = None,
     retrained: ModelLike | None = None,
     harm_judge: str = "",
-    method_settings: Mapping[str, Any] | None = None,
+    method_settings: Record | None = None,
     seed: int = 0,
     training: "vestige.Training | None" = None,
     trajectory: "vestige.Trajectory | None" = None,

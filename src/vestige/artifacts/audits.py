@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import ClassVar, Literal, TypeVar
 
 from vestige.artifacts.layout import AuditFolder
 from vestige.artifacts.records import SHUFFLED, KeptPrompt
@@ -19,7 +19,7 @@ from vestige.core.estimates import Estimate, to_json
 from vestige.core.ids import content_id
 from vestige.core.items import Luck, Scope
 from vestige.core.store import load, read_sealed, save, typed, write_sealed
-from vestige.core.text import Items, Names, Sentences, one_line
+from vestige.core.text import Fields, Items, Names, Record, Sentences, one_line
 
 
 @dataclass(frozen=True)
@@ -228,7 +228,7 @@ class PlannedAttack:
     points: Names
     tested: Items
     shows_answers: bool
-    settings: dict[str, Any]
+    settings: Fields
 
     @property
     def searches(self) -> bool:
@@ -296,8 +296,8 @@ class SealedPlan:
 
     digest: str
     time: str
-    plan: dict[str, Any]
-    settings: dict[str, Any]
+    plan: Fields
+    settings: Fields
     changed: Sentences = ()
 
 
@@ -338,7 +338,7 @@ class AuditPlan:
     edges: dict[str, str]
     scopes: dict[str, Scope]
     attacks: tuple[PlannedAttack, ...]
-    settings: dict[str, Any]
+    settings: Fields
     seed: int
     suppressed: str = ""
     evaluations: tuple[AskedPlace, ...] = ()
@@ -824,7 +824,7 @@ def read_sealed_plan(folder: AuditFolder) -> SealedPlan | None:
     return sealed
 
 
-def sealed_digest(plan: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
+def sealed_digest(plan: Record, settings: Record) -> str:
     """Return the plan's digest, which can be published before any model is scored."""
     # Whole, since others hold it against the plan and must not meet another plan of the same digest.
     return content_id({"plan": plan, "settings": settings}, length=64)
@@ -855,7 +855,7 @@ class Soundness:
 
     forget: str
     lines: tuple[SoundnessLine, ...]
-    settings: dict[str, Any]
+    settings: Fields
     digest: str
     left_out: Sentences = ()
     leaking: Mapping[str, Items] = field(default_factory=dict)

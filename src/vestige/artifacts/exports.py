@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from xml.etree import ElementTree
 
 import yaml
@@ -18,7 +18,7 @@ import yaml
 from vestige.artifacts.audits import CLAIMS, AuditOutcome, VerdictLine
 from vestige.artifacts.verdicts import WORDS, bound_said, sized
 from vestige.core.ids import slug
-from vestige.core.text import one_line, sentence
+from vestige.core.text import Fields, one_line, sentence
 
 EEE_SCHEMA = "0.3.0"
 """The version of Every Eval Ever's schema (eval.schema.json) that `eee` fulfils."""
@@ -151,7 +151,7 @@ UNKNOWN = "unknown"
 """The organisation in the public name of a model that nobody named."""
 
 
-def eee(outcome: AuditOutcome, subject: str, facts: ModelFacts, when: datetime) -> dict[str, Any]:
+def eee(outcome: AuditOutcome, subject: str, facts: ModelFacts, when: datetime) -> Fields:
     """The record of one model and forget set. `when` it was judged."""
     timestamp = str(int(when.timestamp()))
     lines = [v for v in outcome.verdicts if v.subject == subject]
@@ -213,9 +213,9 @@ def hub_results(outcome: AuditOutcome, subject: str, facts: ModelFacts, dataset:
     return str(yaml.safe_dump(eval_result_entries_to_yaml(entries), sort_keys=False))
 
 
-def _level(outcome: AuditOutcome, v: VerdictLine) -> dict[str, Any]:
+def _level(outcome: AuditOutcome, v: VerdictLine) -> Fields:
     """The verdict itself."""
-    levels: dict[str, Any] = {"score_type": "levels", "level_names": list(_LEVELS), "has_unknown_level": False}
+    levels: Fields = {"score_type": "levels", "level_names": list(_LEVELS), "has_unknown_level": False}
     margins = {"margin": f"{v.margin:g}", "wide": f"{v.wide:g}", "unit": v.unit}
     details = {"bound": bound_said(outcome, v), "reason": one_line(v.reason, width=500), "against": v.against}
     return {
@@ -231,7 +231,7 @@ def _level(outcome: AuditOutcome, v: VerdictLine) -> dict[str, Any]:
     }
 
 
-def _measured(outcome: AuditOutcome, v: VerdictLine) -> list[dict[str, Any]]:
+def _measured(outcome: AuditOutcome, v: VerdictLine) -> list[Fields]:
     """The quantities that the verdict rests on."""
     results = []
     for name, e in v.evidence.items():
@@ -247,7 +247,7 @@ def _measured(outcome: AuditOutcome, v: VerdictLine) -> list[dict[str, Any]]:
             "min_score": min(observed),
             "max_score": max(observed),
         }
-        uncertainty: dict[str, Any] = {"num_samples": e.n}
+        uncertainty: Fields = {"num_samples": e.n}
         # JSON has no infinity, which is what an end is that the items do not tell.
         if math.isfinite(e.low) and math.isfinite(e.high):
             ends = {"lower": e.low, "upper": e.high, "confidence_level": 0.95, "method": e.interval}
@@ -258,7 +258,7 @@ def _measured(outcome: AuditOutcome, v: VerdictLine) -> list[dict[str, Any]]:
     return results
 
 
-def _of(outcome: AuditOutcome, v: VerdictLine, name: str) -> dict[str, Any]:
+def _of(outcome: AuditOutcome, v: VerdictLine, name: str) -> Fields:
     data = {"dataset_name": one_line(outcome.forget, width=200), "source_type": "other"}
     title = f"{v.claim}: {one_line(name, width=120)}"
     return {"evaluation_result_id": title, "evaluation_name": title, "source_data": data}

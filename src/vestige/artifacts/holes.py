@@ -7,12 +7,12 @@ Quality scores are 1..10, higher for a better answer. Shares are in [0, 1].
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
 
 from vestige.artifacts.layout import ProbeFolder
 from vestige.core.estimates import Estimate, to_json
 from vestige.core.files import write_json, write_jsonl
 from vestige.core.store import AGAIN, SCHEMA, load, read_rows, read_versioned, refuse_another
+from vestige.core.text import Fields, Record
 
 LEARNING = "latent"
 """The search whose policy learns."""
@@ -183,7 +183,7 @@ def write_tested(
     folder: ProbeFolder,
     tested: Sequence[Tested],
     table: HoleTable,
-    identity: Mapping[str, Any],
+    identity: Record,
 ) -> None:
     """Write the results of testing. The summary comes last and marks the folder as complete."""
     # First: a kill from here on must not leave the old summary beside new records.
@@ -193,7 +193,7 @@ def write_tested(
     write_json(folder.summary, {"schema": SCHEMA, "identity": dict(identity), "table": to_json(table)})
 
 
-def read_table(folder: ProbeFolder) -> tuple[HoleTable, dict[str, Any]]:
+def read_table(folder: ProbeFolder) -> tuple[HoleTable, Fields]:
     """Read the table, with the identity of its inputs."""
     identity = read_versioned(folder.summary, "identity")["identity"]
     return load(folder.summary, HoleTable, part="table", remedy=AGAIN), identity
@@ -204,7 +204,7 @@ def read_tested(folder: ProbeFolder) -> list[Tested]:
     return list(read_rows(folder.tested, Tested))
 
 
-def is_there(folder: ProbeFolder, part: str, identity: Mapping[str, Any]) -> bool:
+def is_there(folder: ProbeFolder, part: str, identity: Record) -> bool:
     """Whether the part is done. A folder that holds the part with another identity is refused."""
     if not folder.asked(part).exists():
         return False
@@ -215,6 +215,6 @@ def is_there(folder: ProbeFolder, part: str, identity: Mapping[str, Any]) -> boo
     return True
 
 
-def put_down(folder: ProbeFolder, part: str, identity: Mapping[str, Any], record: Mapping[str, Any]) -> None:
+def put_down(folder: ProbeFolder, part: str, identity: Record, record: Record) -> None:
     """Write the identity of a part and the notes on its origin."""
     write_json(folder.asked(part), {"schema": SCHEMA, "identity": dict(identity), "found": dict(record)})

@@ -17,7 +17,7 @@ from typing import Any
 from vestige.core.errors import InputError
 from vestige.core.files import read_json, write_json
 from vestige.core.ids import content_id, file_digest
-from vestige.core.text import one_line
+from vestige.core.text import Fields, one_line
 
 _PACKAGES = ("vestige", "torch", "transformers", "peft", "tokenizers", "safetensors", "numpy", "scipy")
 
@@ -35,7 +35,7 @@ class Stopwatch:
     wall: float = field(default_factory=time.perf_counter)
     cpu: float = field(default_factory=time.process_time)
 
-    def read(self) -> dict[str, Any]:
+    def read(self) -> Fields:
         """Start (UTC), wall seconds and processor seconds of this process so far."""
         return {
             "started": self.started,
@@ -131,7 +131,7 @@ def odd_tokens_told(path: Path) -> str:
     return " ".join(sentences)
 
 
-def read_provenance(path: Path) -> dict[str, Any]:
+def read_provenance(path: Path) -> Fields:
     """What `write_provenance` put down. One whose parts are of other kinds is refused, since pages show them."""
     stored = read_json(path)
     parts = {"command": str, "versions": dict, "hardware": dict, "times": dict, "models": dict}

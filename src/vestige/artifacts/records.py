@@ -19,7 +19,7 @@ from vestige.core.files import read_jsonl, write_json, write_jsonl, write_text
 from vestige.core.ids import content_id, file_digest
 from vestige.core.items import ForgetSet, Item
 from vestige.core.store import OR_DELETE, SCHEMA, load, read_rows, read_versioned, save
-from vestige.core.text import Items
+from vestige.core.text import Fields, Items, Record
 
 Row = dict[str, Any]
 """A row of a table or a record, by column."""
@@ -47,7 +47,7 @@ class SubjectSpec:
     forget: str
     seed: int
     settings_id: str
-    settings: dict[str, Any]
+    settings: Fields
     data: str
     parent: str
     version: int
@@ -59,7 +59,7 @@ class SubjectSpec:
         subject: str,
         name: str,
         model: str,
-        settings: dict[str, Any],
+        settings: Fields,
         *,
         method: str = "",
         forget: str = "",
@@ -73,7 +73,7 @@ class SubjectSpec:
         settings_id = content_id(settings)
         return cls(subject, name, model, method, forget, seed, settings_id, settings, data, parent, version, forgotten)
 
-    def having(self, settings: dict[str, Any], **changes: Any) -> "SubjectSpec":
+    def having(self, settings: Fields, **changes: Any) -> "SubjectSpec":
         """Return a copy with other settings and the further `changes`."""
         return replace(self, settings=settings, settings_id=content_id(settings), **changes)
 
@@ -216,7 +216,7 @@ def read_spec(path: Path) -> SubjectSpec:
     return load(path, SubjectSpec)
 
 
-def write_finished(path: Path, body: Mapping[str, Any]) -> None:
+def write_finished(path: Path, body: Record) -> None:
     """Write a finished subject's `done.json`, with a checksum of itself and of the spec.json with it."""
     whole = {"schema": SCHEMA, **body}
     spec = path.with_name("spec.json")

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
 from vestige.artifacts.audits import (
     CLAIMS,
@@ -26,7 +25,7 @@ from vestige.artifacts.scores import QuestionType
 from vestige.core.errors import InputError
 from vestige.core.estimates import Estimate, to_json
 from vestige.core.files import read_json, write_json
-from vestige.core.text import one_line
+from vestige.core.text import Fields, Record, one_line
 
 WORDS: Mapping[Outcome, str] = {"holds": "pass", "fails": "fail", "inconclusive": "inconclusive"}
 """The words for verdicts: a claim that holds is a test that the model passes."""
@@ -319,7 +318,7 @@ def controls_said(outcome: AuditOutcome) -> str:
     return words
 
 
-def verdict_rows(outcomes: Sequence[AuditOutcome]) -> list[dict[str, Any]]:
+def verdict_rows(outcomes: Sequence[AuditOutcome]) -> list[Fields]:
     """The rows of verdicts.json, which outside tools rely on."""
     first = {
         (o.forget, subject, claim): {"time": o.first.time, "verdict": WORDS[was], "thresholds": o.first.thresholds}
@@ -368,7 +367,7 @@ def verdict_rows(outcomes: Sequence[AuditOutcome]) -> list[dict[str, Any]]:
     ]
 
 
-Earlier = Mapping[tuple[str, str, str], Mapping[str, Any]]
+Earlier = Mapping[tuple[str, str, str], Record]
 """Rows of a verdicts.json by forget set, model and claim."""
 _RANKS = {"pass": 0, UNTESTED: 1, "inconclusive": 1, "fail": 2}
 
@@ -422,12 +421,12 @@ def read_baseline(path: Path) -> Earlier:
     raise InputError(f"{where} is no verdicts.json of an audit")
 
 
-def _margins(row: Mapping[str, Any]) -> dict[str, Any]:
+def _margins(row: Record) -> Fields:
     # These three are the claim's own; what remains is the whole audit's.
     return {name: value for name, value in row["thresholds"].items() if name not in ("margin", "wide", "unit")}
 
 
-def comparable(baseline: Earlier, forget: str, margins: Mapping[str, Any], rules: object) -> None:
+def comparable(baseline: Earlier, forget: str, margins: Record, rules: object) -> None:
     """Refuse a baseline without verdicts on this forget set, or of other margins or rules."""
     of_set = [row for (name, _, _), row in baseline.items() if name == forget]
     if not of_set:
@@ -439,7 +438,7 @@ def comparable(baseline: Earlier, forget: str, margins: Mapping[str, Any], rules
             raise InputError("the baseline was judged by another version's rules. Judge it again (--rejudge)")
 
 
-def regressions(rows: Sequence[Mapping[str, Any]], baseline: Earlier) -> list[tuple[Mapping[str, Any], str]]:
+def regressions(rows: Sequence[Record], baseline: Earlier) -> list[tuple[Record, str]]:
     """Return the rows of `verdict_rows` that are worse than in the baseline, each with its earlier verdict.
 
     A model is matched by name, or, with one model in each file, without its name. A claim that is new must pass, and a

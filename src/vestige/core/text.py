@@ -4,7 +4,7 @@ import difflib
 import re
 import tomllib
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 # Cc: control characters and ANSI's escape. Cf: bidirectional overrides, zero-width signs. Cs: lone surrogates.
@@ -17,6 +17,10 @@ Items = tuple[str, ...]
 TextTuple = tuple[str, ...]
 Sentences = tuple[str, ...]
 """To be read by a person."""
+Fields = dict[str, Any]
+"""Values of any type by their names, such as a line of a file of JSON."""
+Record = Mapping[str, Any]
+"""Fields that are only read."""
 
 _MOST_NAMED = 100
 """In longer lists, such as the tasks of lm-evaluation-harness, an error names only this many."""

@@ -27,7 +27,16 @@ from typing import Any
 
 from vestige.core.errors import InputError
 from vestige.core.items import Item, Options
-from vestige.core.text import TextTuple, begins_with_thought, half_character, one_line, with_system, without_thoughts
+from vestige.core.text import (
+    Fields,
+    Record,
+    TextTuple,
+    begins_with_thought,
+    half_character,
+    one_line,
+    with_system,
+    without_thoughts,
+)
 from vestige.data.mcq import MOST_OPTIONS
 from vestige.data.tables import SourceTable, TableRow, shown
 
@@ -431,7 +440,7 @@ def _joined_turns(asked: Any, said: Any) -> list[Any]:
     return turns
 
 
-def _turn_role(turn: Mapping[str, Any]) -> str:
+def _turn_role(turn: Record) -> str:
     name = str(turn.get("role", turn.get("from")))
     return _ROLES.get(name, name)
 
@@ -468,7 +477,7 @@ _THOUGHT_PARTS = ("thinking", "reasoning", "redacted_thinking")
 """Types of parts that hold a reasoning trace."""
 
 
-def _content(cells: Cells, column: str, turn: Mapping[str, Any]) -> str:
+def _content(cells: Cells, column: str, turn: Record) -> str:
     """The text of one turn. Parts of a text are joined, and any other part is refused by its type."""
     content = turn.get("content", turn.get("value"))
     if not isinstance(content, list):
@@ -505,7 +514,7 @@ def _with_right_answers(table: SourceTable, question: str) -> SourceTable:
     return SourceTable(table.source, tuple(names), tuple(rows))
 
 
-_Reader = Callable[["_OptionCells"], dict[str, Any]]
+_Reader = Callable[["_OptionCells"], Fields]
 
 
 def _option_reader(table: SourceTable, question: str) -> _Reader | None:
@@ -562,7 +571,7 @@ def _looks_like_options(value: Any) -> bool:
 class _OptionCells(Cells):
     """The cells of one multiple-choice row."""
 
-    def listed_options(self, column: str, right: Sequence[str]) -> dict[str, Any]:
+    def listed_options(self, column: str, right: Sequence[str]) -> Fields:
         """Options in one column: a list, a list of objects, or an object."""
         value = _parsed(self.value(column))
         if value is None:
@@ -589,7 +598,7 @@ class _OptionCells(Cells):
             texts = _without_labels(texts)
         return self.options(column, texts, self.right_option(right, texts, places))
 
-    def columns_of_options(self, columns: Mapping[str, str], right: Sequence[str]) -> dict[str, Any]:
+    def columns_of_options(self, columns: Mapping[str, str], right: Sequence[str]) -> Fields:
         """Options in a column each, up to the first that is empty: CSV pads shorter rows, Parquet with nulls."""
         texts: list[str] = []
         places: dict[str, int] = {}
@@ -653,7 +662,7 @@ class _OptionCells(Cells):
             return by_text
         return by_label
 
-    def options(self, column: str, texts: Sequence[str], right: int, also: Iterable[str] = ()) -> dict[str, Any]:
+    def options(self, column: str, texts: Sequence[str], right: int, also: Iterable[str] = ()) -> Fields:
         """The row's answer and options. Refused: fewer than two options, and a right one that is also a wrong one."""
         if not 2 <= len(texts) <= MOST_OPTIONS:
             raise self.wrong(column, f"gives {len(texts)} options; a question has 2 to {MOST_OPTIONS}")
@@ -665,7 +674,7 @@ class _OptionCells(Cells):
                 )
         return {ANSWER: texts[right], OPTIONS: Options(tuple(texts), right, also_right)}
 
-    def truthful(self, columns: Sequence[str]) -> dict[str, Any]:
+    def truthful(self, columns: Sequence[str]) -> Fields:
         """TruthfulQA as CSV: the best answer, the right answers and the wrong ones, apart by semicolons."""
         best_column, right_column, wrong_column = columns
         best = self.text(best_column).strip()
@@ -731,7 +740,7 @@ def _parts(text: str) -> list[str]:
     return list(dict.fromkeys(part for part in parts if part))
 
 
-def _targets(cells: _OptionCells) -> dict[str, Any]:
+def _targets(cells: _OptionCells) -> Fields:
     """TruthfulQA on the hub."""
     right, wrong = cells.labelled("mc1_targets")
     if len(right) != 1:

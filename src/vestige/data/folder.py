@@ -14,10 +14,9 @@ import csv
 import hashlib
 import io
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from vestige.artifacts.own_files import refuse_strangers
 from vestige.artifacts.provenance import installed_versions
@@ -26,7 +25,7 @@ from vestige.core.files import json_line, new_folder, read_json, replacing, writ
 from vestige.core.ids import file_digest
 from vestige.core.items import Item, ItemTuple
 from vestige.core.store import read_rows, refuse_another, typed
-from vestige.core.text import Sentences, one_line
+from vestige.core.text import Fields, Record, Sentences, one_line
 from vestige.data.contract_type import contract_types
 from vestige.data.dataset import (
     Contract,
@@ -54,7 +53,7 @@ EDGE_COLUMNS = ("edge", "type", "connectivity", "component", "n_entailed", "firs
 _AGAIN = "Compile again with --fresh"
 
 
-def read_manifest(folder: Path) -> dict[str, Any]:
+def read_manifest(folder: Path) -> Fields:
     """The manifest of a compiled folder."""
     path = folder / MANIFEST
     if not path.is_file():
@@ -65,7 +64,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     return manifest
 
 
-def check_files(folder: Path, manifest: Mapping[str, Any]) -> None:
+def check_files(folder: Path, manifest: Record) -> None:
     """Compare every file with its digest. The error names the first missing or changed file."""
     files = manifest.get("files")
     if not isinstance(files, dict) or not files:
@@ -81,7 +80,7 @@ def check_files(folder: Path, manifest: Mapping[str, Any]) -> None:
             raise InputError(f"{path}: changed since it was compiled. {_AGAIN}")
 
 
-def _stored(folder: Path, identity: Mapping[str, Any], *, fresh: bool) -> dict[str, Any] | None:
+def _stored(folder: Path, identity: Record, *, fresh: bool) -> Fields | None:
     """The manifest, if the folder holds the data set of this identity. None if there is room to write it.
 
     Reject a folder with foreign files, and another data set without `fresh`.
@@ -103,12 +102,12 @@ def _stored(folder: Path, identity: Mapping[str, Any], *, fresh: bool) -> dict[s
     return manifest
 
 
-def _identity(graph: Graph, seed: int) -> dict[str, Any]:
+def _identity(graph: Graph, seed: int) -> Fields:
     """What decides the bytes of a folder."""
     return {"compiler": COMPILER, "name": graph.name, "seed": seed, "graph": graph.digest}
 
 
-def write_dataset(dataset: Dataset, folder: Path) -> dict[str, Any]:
+def write_dataset(dataset: Dataset, folder: Path) -> Fields:
     """Write a data set, replacing an older one, and return its manifest."""
     graph = dataset.graph
     texts = {
@@ -146,7 +145,7 @@ def write_dataset(dataset: Dataset, folder: Path) -> dict[str, Any]:
     return manifest
 
 
-def _json_lines(rows: Iterable[Mapping[str, Any]]) -> str:
+def _json_lines(rows: Iterable[Record]) -> str:
     return "".join(map(json_line, rows))
 
 
@@ -250,7 +249,7 @@ def _check_parts(folder: Path, data: Dataset) -> None:
         raise InputError(f"{folder / ITEMS}: no question is about {shown(min(unasked))}. {_AGAIN}")
 
 
-def _node_link(dataset: Dataset) -> dict[str, Any]:
+def _node_link(dataset: Dataset) -> Fields:
     """The graph in networkx's node-link form, with what contracts tell of each node: name, kind, address."""
     graph = dataset.graph
     facts_of: dict[str, dict[str, str]] = {}
@@ -274,9 +273,7 @@ def _node_link(dataset: Dataset) -> dict[str, Any]:
     }
 
 
-def compile_to_folder(
-    source: str | Path | Graph, folder: Path, *, seed: int = 0, fresh: bool = False
-) -> dict[str, Any]:
+def compile_to_folder(source: str | Path | Graph, folder: Path, *, seed: int = 0, fresh: bool = False) -> Fields:
     """Compile a graph into a folder and give back the manifest.
 
     A folder that holds just that already is checked and left alone. Another data set is replaced only with `fresh`.

@@ -22,7 +22,7 @@ from vestige.core.files import refuse_special
 from vestige.core.ids import file_digest
 from vestige.core.items import Item, ItemTuple
 from vestige.core.settings import Settings, packaged_toml
-from vestige.core.text import Names, closest, one_line
+from vestige.core.text import Fields, Names, closest, one_line
 from vestige.data.columns import Cells, items_in_table
 from vestige.data.tables import FORMS, SourceTable, TableRow, read_table, shown
 
@@ -131,7 +131,7 @@ class Figure(Settings):
 
     split: str
     eval: str
-    settings: dict[str, Any] = Field(default_factory=dict)
+    settings: Fields = Field(default_factory=dict)
     metric: str
     value: float
 
@@ -182,7 +182,7 @@ class Pack(Settings):
             once.setdefault(repr([row.values.get(cell) for cell in cells]), row)
         return items_in_table(replace(table, rows=tuple(once.values())), keys, keep_duplicates=True)
 
-    def content(self) -> dict[str, Any]:
+    def content(self) -> Fields:
         """Return everything that can change its items: the recipe, and by split the digests of a folder's files."""
         files = {}
         if self.folder:

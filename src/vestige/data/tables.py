@@ -17,7 +17,7 @@ from typing import Any
 
 from vestige.core.errors import InputError
 from vestige.core.files import open_input, read_bytes
-from vestige.core.text import Names, one_line
+from vestige.core.text import Fields, Names, Record, one_line
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class TableRow:
     """One row: its position ("line 3") and its values by column."""
 
     place: str
-    values: Mapping[str, Any]
+    values: Record
 
 
 @dataclass(frozen=True)
@@ -268,7 +268,7 @@ def _refuse_doubled(source: str, names: Sequence[str]) -> None:
         )
 
 
-def _no_key_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _no_key_twice(pairs: list[tuple[str, Any]]) -> Fields:
     if doubled := _doubled([key for key, _ in pairs]):
         raise ValueError(f"the key {shown(doubled)} is given twice")
     return dict(pairs)

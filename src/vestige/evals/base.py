@@ -28,7 +28,7 @@ from vestige.core.ids import content_id
 from vestige.core.items import Item, Scope
 from vestige.core.seeds import derive_seed
 from vestige.core.settings import Settings
-from vestige.core.text import one_line
+from vestige.core.text import Fields, Record, one_line
 from vestige.data.corpus import NamedSplits
 from vestige.data.facts import BLANK
 from vestige.data.mcq import Unasked
@@ -39,8 +39,7 @@ if TYPE_CHECKING:
     from vestige.models.load import LoadedModel
     from vestige.models.reading import Prompted, TextReading
 
-Record = Mapping[str, Any]
-Records = list[dict[str, Any]]
+Records = list[Fields]
 """Of one evaluation, a record for each question."""
 
 
@@ -207,7 +206,7 @@ def collected(subject: "LoadedModel", parts: Sequence[ToRead]) -> list[Records]:
     return records
 
 
-def with_unasked(questions: Sequence[Any], records: Iterable[dict[str, Any]]) -> Records:
+def with_unasked(questions: Sequence[Any], records: Iterable[Fields]) -> Records:
     """Return the records in order, with a record of the reason for each skipped item."""
     remaining = iter(records)
     return [
@@ -294,7 +293,7 @@ def _estimate(measure: Measure, rows: Sequence[tuple[str | None, float]], seed: 
     )
 
 
-def labels(item: Item) -> dict[str, Any]:
+def labels(item: Item) -> Fields:
     """How the record of an item begins."""
     return {
         "item": item.id,
@@ -306,7 +305,7 @@ def labels(item: Item) -> dict[str, Any]:
     }
 
 
-def lists(values: Any) -> dict[str, Any]:
+def lists(values: Any) -> Fields:
     """The fields of a dataclass with lists for tuples, as a record holds them. `asdict` would copy every number."""
     row = {}
     for field in fields(values):
@@ -315,7 +314,7 @@ def lists(values: Any) -> dict[str, Any]:
     return row
 
 
-def reply_record(subject: "LoadedModel", reply: "Reply", given_ids: Sequence[int] = ()) -> dict[str, Any]:
+def reply_record(subject: "LoadedModel", reply: "Reply", given_ids: Sequence[int] = ()) -> Fields:
     """Return a record's form of a reply, whose text begins with the prefilled tokens."""
     return {
         "reply": subject.prompter.decode([*given_ids, *reply.ids]),

@@ -19,13 +19,14 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field, PositiveInt
 
 from vestige.core.errors import InputError
 from vestige.core.ids import content_id
 from vestige.core.items import Item
+from vestige.core.text import Fields, Record
 from vestige.data.mcq import (
     MOST_OPTIONS,
     Choice,
@@ -42,7 +43,6 @@ from vestige.evals.base import (
     Evaluation,
     InAudit,
     Reads,
-    Record,
     ToRead,
     View,
     choose_prompt,
@@ -140,7 +140,7 @@ class ChoicesSettings(Reads):
         elif self.replies:
             prompts = [Prompted(self._prompt(subject, self._asked_alone(c)), (), most) for c in choices]
 
-        def records(readings: Sequence[TextReading]) -> list[dict[str, Any]]:
+        def records(readings: Sequence[TextReading]) -> list[Fields]:
             answered = [lists(c) for c in choices]
             # Without texts nothing is encoded, and the readings are those of replies alone.
             for record, codes, reading in zip(answered, encoded, readings, strict=False):
@@ -175,7 +175,7 @@ class ChoicesSettings(Reads):
             return tuple(subject.prompter.tokenizer(text)["input_ids"])
         return subject.prompter.prompt(text)
 
-    def _letters(self, subject: LoadedModel, choices: Sequence[Choice]) -> list[list[dict[str, Any]]]:
+    def _letters(self, subject: LoadedModel, choices: Sequence[Choice]) -> list[list[Fields]]:
         """Return the texts after the lettered options of each question, for each order of the options."""
         from vestige.models.options import letter_prompt
 
@@ -188,7 +188,7 @@ class ChoicesSettings(Reads):
             names = LETTERS[: len(order)]
             encoded = [self._encode(subject, text, letter) for letter in names]
             prompts.append(letter_prompt(subject.prompter, encoded, names))
-        by_question: list[list[dict[str, Any]]] = [[] for _ in choices]
+        by_question: list[list[Fields]] = [[] for _ in choices]
         for (n, order), prompt, score in zip(orders_shown, prompts, subject.engine.score_letters(prompts), strict=True):
             by_question[n].append({"order": list(order), "ids": list(prompt.letters), **lists(score)})
         return by_question
@@ -332,7 +332,7 @@ class ReversedSettings(Evaluation):
         """That of the same questions in `choices`."""
         return ChoicesSettings.digest(questions)
 
-    def collect(self, subject: LoadedModel, questions: Sequence[Choice | Unasked]) -> list[dict[str, Any]]:
+    def collect(self, subject: LoadedModel, questions: Sequence[Choice | Unasked]) -> list[Fields]:
         """One record a question. Skipped items get a reason."""
         return self._forward().collect(subject, questions)
 

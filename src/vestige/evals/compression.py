@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
 from pydantic import Field, PositiveFloat, PositiveInt
 
@@ -25,8 +25,8 @@ from vestige.artifacts.records import Result
 from vestige.core.errors import InputError
 from vestige.core.items import Item
 from vestige.core.seeds import derive_seed
-from vestige.core.text import one_line
-from vestige.evals.base import SHARE, Evaluation, InAudit, Measure, Record, Records, View, labels
+from vestige.core.text import Fields, Record, one_line
+from vestige.evals.base import SHARE, Evaluation, InAudit, Measure, Records, View, labels
 from vestige.metrics.memorization import compression_ratio, memorised
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ class AcrSettings(Evaluation):
         """One record an item."""
         return [self._record(subject, item) for item in questions]
 
-    def _record(self, subject: LoadedModel, item: Item) -> dict[str, Any]:
+    def _record(self, subject: LoadedModel, item: Item) -> Fields:
         from vestige.attacks.gcg import GcgSettings, find_prompt
 
         text = text_of(subject, item, self.form)
@@ -252,7 +252,7 @@ def _checked(text: Text, item_text: str) -> Text:
     return text
 
 
-def _verified(subject: LoadedModel, text: Text, form: Form, prompt: FoundPrompt) -> dict[str, Any]:
+def _verified(subject: LoadedModel, text: Text, form: Form, prompt: FoundPrompt) -> Fields:
     """Return whether the prompt's text has the counted tokens, and the whole target follows it.
 
     `margin` shows near-ties (nats).

@@ -23,7 +23,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import numpy as np
 from pydantic import Field, PositiveInt
@@ -34,12 +34,11 @@ from vestige.core.estimates import Estimate
 from vestige.core.ids import content_id
 from vestige.core.items import QUESTION_FORMS, FormName, Item
 from vestige.core.seeds import derive_seed, generator
-from vestige.core.text import one_line
+from vestige.core.text import Fields, Record, one_line
 from vestige.data.facts import Cloze, cloze_of, fact_of
 from vestige.evals.base import (
     SHARE,
     Evaluation,
-    Record,
     Records,
     View,
     cloze_prompt,
@@ -243,7 +242,7 @@ def tells(shot: Item, item: Item) -> bool:
     )
 
 
-def _judge(records: Sequence[dict[str, Any]], judge: Measured) -> None:
+def _judge(records: Sequence[Fields], judge: Measured) -> None:
     """Add the judge's result to each reply, and the judge with its error to each record."""
     replies = []
     asked = []
@@ -258,7 +257,7 @@ def _judge(records: Sequence[dict[str, Any]], judge: Measured) -> None:
         record["judge"] = {"name": judge.name, "error": judge.error._asdict()}
 
 
-Said = dict[int, dict[str, Any]]
+Said = dict[int, Fields]
 """The replies in one form, by the number of the item."""
 
 
@@ -292,7 +291,7 @@ def perturbed(item: Item) -> str:
     return ways[rng.integers(len(ways))]
 
 
-def _also(form: str, question: FreeformQuestion) -> dict[str, Any]:
+def _also(form: str, question: FreeformQuestion) -> Fields:
     """Return a record's note on a form's prompt."""
     if form == "few_shot":
         return {"shots": [s.id for s in question.shots]}
@@ -345,7 +344,7 @@ _FORMS: Mapping[str, Callable[[LoadedModel, Sequence[FreeformQuestion], Freeform
 }
 
 
-def _matches(form: Mapping[str, Any], answer: str) -> dict[str, float]:
+def _matches(form: Record, answer: str) -> dict[str, float]:
     reply = form["reply"]
     return {
         "exact_match": float(exact_match(reply, answer)),
@@ -357,7 +356,7 @@ def _matches(form: Mapping[str, Any], answer: str) -> dict[str, float]:
     }
 
 
-def _leaks(record: Record, form: Mapping[str, Any]) -> dict[str, float]:
+def _leaks(record: Record, form: Record) -> dict[str, float]:
     """How much of the fact one reply gives away by words, and whether that is a leak.
 
     A judge decides this if configured. A reply that the judge did not decide has no `leaked`.
@@ -370,7 +369,7 @@ def _leaks(record: Record, form: Mapping[str, Any]) -> dict[str, float]:
     return {"leak_score": by_words, **values, "share_untold": float(judged is None)}
 
 
-def _reply_to(record: Record, form: Mapping[str, Any], reply: str) -> ReplyTo:
+def _reply_to(record: Record, form: Record, reply: str) -> ReplyTo:
     """A reply with the texts that it may reveal. In addition to a fact the whole answer is always accepted."""
     fact = form["fact"] if form.get("whole") is False else record["fact"]
     # What stands in a prompt gives nothing away, but for the answers that few_shot shows to other questions.
@@ -387,7 +386,7 @@ LEAKS = (1, 2, 5, 10, 20, 50, 100)
 """k of leak@k, as far as there are samples. In addition to them k = n, all samples."""
 
 
-def _sample_values(record: Mapping[str, Any], replies: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+def _sample_values(record: Record, replies: Sequence[Record]) -> dict[str, float]:
     """leak@k of the graded scores, and the share of samples that say nothing, decline, or were cut."""
     n = len(replies)
     scores = [r["judged"] if "judge" in record else _reply_to(record, {}, r["reply"]).words() for r in replies]

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from operator import not_
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field, PositiveInt, model_validator
 
@@ -31,9 +31,9 @@ from vestige.core.errors import InputError
 from vestige.core.ids import content_id
 from vestige.core.items import QUESTION_FORMS, Item
 from vestige.core.seeds import generator
-from vestige.core.text import one_line
+from vestige.core.text import Fields, Record, one_line
 from vestige.data.facts import BLANK, fact_of
-from vestige.evals.base import Evaluation, InAudit, Record, Records, View, labels, replies_to, reply_record
+from vestige.evals.base import Evaluation, InAudit, Records, View, labels, replies_to, reply_record
 from vestige.evals.freeform import tells
 from vestige.judges.leaks import ReplyTo
 from vestige.metrics.leaks import LEAK
@@ -92,7 +92,7 @@ class IndirectSettings(Evaluation):
 
     @model_validator(mode="before")
     @classmethod
-    def _digest(cls, values: dict[str, Any]) -> dict[str, Any]:
+    def _digest(cls, values: Fields) -> Fields:
         return _with_digest(values)
 
     def build_questions(self, items: Sequence[Item], views: Sequence[View]) -> dict[str, IndirectQuestion]:
@@ -207,7 +207,7 @@ def _words(item: Item, reply: str, asked: str) -> float:
     return ReplyTo(reply, item.answer, asked, fact_of(item), item.accepted, item.perturbed).words()
 
 
-def _leak(record: Record, form: str, reply: Mapping[str, Any]) -> float:
+def _leak(record: Record, form: str, reply: Record) -> float:
     """How much of the fact a reply gives away, from 0 to 1. What its question says is not given away."""
     answer = record.get("two_hop_answer", record["answer"]) if form == "two_hop" else record["answer"]
     if answer != record["answer"]:
@@ -219,7 +219,7 @@ def _leak(record: Record, form: str, reply: Mapping[str, Any]) -> float:
     return reply_to.words()
 
 
-def _with_digest(values: dict[str, Any]) -> dict[str, Any]:
+def _with_digest(values: Fields) -> Fields:
     """The settings with the digest of the weights of the target, where its folder is named."""
     path = values.get("target")
     if not path or values.get("target_weights"):

@@ -31,10 +31,10 @@ from vestige.core.errors import InputError, NotFinite
 from vestige.core.ids import content_id
 from vestige.core.items import Item
 from vestige.core.seeds import generator
-from vestige.core.text import one_line
+from vestige.core.text import Fields, Record, one_line
 from vestige.core.threads import one_blas_thread
 from vestige.data.mcq import MOST_OPTIONS, Choice, OptionDrawing, Unasked, choices_of
-from vestige.evals.base import Evaluation, InAudit, Record, Records, View, results, with_unasked
+from vestige.evals.base import Evaluation, InAudit, Records, View, results, with_unasked
 
 if TYPE_CHECKING:
     from vestige.models.load import LoadedModel
@@ -153,7 +153,7 @@ class InsideSettings(Evaluation):
         weights["shuffled"] = weights["probe"]
         records = []
         for n, q in enumerate(compared):
-            record: dict[str, Any] = {
+            record: Fields = {
                 "item": q.choice.item,
                 "question": q.choice.question,
                 "edge": q.choice.edge,

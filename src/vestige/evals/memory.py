@@ -19,7 +19,7 @@ rows, T positions, N positions of all rows end to end, V vocabulary. Log-probabi
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -30,12 +30,12 @@ from vestige.core.estimates import Estimate
 from vestige.core.ids import content_id
 from vestige.core.items import Item
 from vestige.core.seeds import derive_seed
+from vestige.core.text import Fields, Record
 from vestige.evals.base import (
     SHARE,
     Evaluation,
     InAudit,
     Measure,
-    Record,
     Records,
     View,
     labels,
@@ -177,7 +177,7 @@ def _texts(
         # Before the first token of all the model says nothing.
         question = range(max(first, 1), last)
         places = [*question, *range(code.start, code.stop)]
-        values: dict[str, Any] = {}
+        values: Fields = {}
         for name, row in vars(score).items():
             values[name] = [row[p - 1] for p in places]
         if settings.gradient_norm:

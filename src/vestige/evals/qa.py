@@ -15,21 +15,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from pydantic import PositiveInt
 
 from vestige.core.errors import InputError
 from vestige.core.items import Item
-from vestige.core.text import one_line
+from vestige.core.text import Fields, Record, one_line
 from vestige.evals.base import (
     BITS,
     SHARE,
     InAudit,
     Measure,
     Reads,
-    Record,
     ToRead,
     labels,
     lists,
@@ -93,7 +92,7 @@ class QASettings(Reads):
             Prompted(e.ids[: e.start], texts, self.max_new_tokens) for e, texts in zip(encoded, read, strict=True)
         ]
 
-        def records(readings: Sequence[TextReading]) -> list[dict[str, Any]]:
+        def records(readings: Sequence[TextReading]) -> list[Fields]:
             answered = [
                 {
                     **labels(item),

@@ -22,9 +22,9 @@ from pydantic import Field, PositiveInt
 
 from vestige.artifacts.scores import Format
 from vestige.core.items import Item
-from vestige.core.text import open_thought, split_thoughts
+from vestige.core.text import Record, open_thought, split_thoughts
 from vestige.data.facts import fact_of
-from vestige.evals.base import Evaluation, InAudit, Record, Records, labels, replies_to, reply_record
+from vestige.evals.base import Evaluation, InAudit, Records, labels, replies_to, reply_record
 from vestige.judges.leaks import ReplyTo
 from vestige.metrics.leaks import LEAK
 

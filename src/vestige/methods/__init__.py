@@ -3,7 +3,6 @@
 docs/extend.md shows it, and how another package brings a method without a line here.
 """
 
-from collections.abc import Mapping
 from copy import copy
 from functools import cache
 from typing import Any, NamedTuple
@@ -12,7 +11,7 @@ from pydantic import create_model
 
 from vestige.core.errors import InputError
 from vestige.core.plugins import brought, installed
-from vestige.core.text import closest
+from vestige.core.text import Fields, Record, closest
 from vestige.methods.base import Method
 
 METHODS = {
@@ -48,7 +47,7 @@ class Preset(NamedTuple):
     """
 
     method: str
-    settings: Mapping[str, Any]
+    settings: Record
     about: str
     paper: str
 
@@ -82,7 +81,7 @@ def find_method(name: str) -> type[Method]:
     return kind
 
 
-def build_method(name: str, values: Mapping[str, Any]) -> Method:
+def build_method(name: str, values: Record) -> Method:
     """The method of that name with its settings."""
     return find_method(name).build(dict(values), where=f"method {name}")
 
@@ -96,6 +95,6 @@ def _of_preset(name: str) -> type[Method]:
     fields = {key: copy(base.model_fields[key]) for key in settings}
     for key, field in fields.items():
         field.default = settings[key]
-    changed: dict[str, Any] = {key: (field.annotation, field) for key, field in fields.items()}
+    changed: Fields = {key: (field.annotation, field) for key, field in fields.items()}
     kind: type[Method] = create_model(name, __base__=base, **changed)
     return kind

@@ -5,13 +5,14 @@ and the `paper` its formula comes from. It contains no optimisers, devices, sche
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, TypeAlias, runtime_checkable
+from typing import ClassVar, Protocol, TypeAlias, runtime_checkable
 
 from jaxtyping import Float
 from torch import Tensor
 
 from vestige import losses
 from vestige.core.settings import Settings
+from vestige.core.text import Fields
 from vestige.training.batching import Split
 from vestige.training.step import Layers, Needs, Step
 
@@ -28,11 +29,11 @@ class Method(Protocol):
     paper: ClassVar[str]
 
     @classmethod
-    def build(cls, values: dict[str, Any], *, where: str = ...) -> "Method":
+    def build(cls, values: Fields, *, where: str = ...) -> "Method":
         """The method from settings by name."""
         ...
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> Fields:
         """The settings as JSON values."""
         ...
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from pydantic import NonNegativeFloat, PositiveInt
 
@@ -25,6 +25,7 @@ from vestige.core.ids import content_id
 from vestige.core.items import ItemTuple
 from vestige.core.seeds import derive_seed
 from vestige.core.settings import Settings
+from vestige.core.text import Fields, Record
 from vestige.judges.base import Grader, Judge, Judgement, Request
 from vestige.judges.grounded import GroundedJudge
 from vestige.judges.local import grader_of
@@ -117,7 +118,7 @@ class LocalAnswerer:
                     encoded[prompt] = ids
         return encoded
 
-    def _how(self, prompts: Sequence[str], seed: int) -> dict[str, Any]:
+    def _how(self, prompts: Sequence[str], seed: int) -> Fields:
         """How an engine is to answer these prompts."""
         prompter, temperature = self.loaded.prompter, self.settings.temperature
         # A seed of the prompt's own, so that what is asked beside it changes no answer.
@@ -145,7 +146,7 @@ class KeptAnswers:
 
     inner: LocalAnswerer
     folder: Path
-    identity: Mapping[str, Any]
+    identity: Record
 
     def answer(self, prompts: Sequence[str], *, seed: int) -> list[str | None]:
         """One answer each, in order. Those that were kept are not asked for."""

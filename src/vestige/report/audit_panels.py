@@ -20,6 +20,7 @@ from vestige.artifacts.audits import (
     MatrixCell,
 )
 from vestige.core.estimates import Estimate
+from vestige.core.text import Fields
 from vestige.report.words import (
     attack_name,
     format_name,
@@ -149,7 +150,7 @@ NEEDS: Mapping[str, str] = {
 """The ways to count an attack's need, in display order."""
 
 
-def panels(outcome: AuditOutcome, colours: Colours) -> dict[str, Any]:
+def panels(outcome: AuditOutcome, colours: Colours) -> Fields:
     """The panels of one audit for the template, which reads most of them from the outcome."""
     needs = dict.fromkeys(chain.from_iterable(b.need_bits for b in outcome.budget))
     # A way that is not known here comes first, under its own name.
@@ -195,7 +196,7 @@ _MOST_GROUPS = 20
 """The number of displayed contracts or persons, the worst first. outcome.json has all."""
 
 
-def _matrix(outcome: AuditOutcome, colours: Colours) -> dict[str, Any] | None:
+def _matrix(outcome: AuditOutcome, colours: Colours) -> Fields | None:
     """Leakage by model, stage and format: the models unchanged, or after one attack.
 
     For an attack, it is the remainder beyond the attack's own injection. Its `mark` gives the reason it is no evidence.
@@ -207,7 +208,7 @@ def _matrix(outcome: AuditOutcome, colours: Colours) -> dict[str, Any] | None:
     cells = {(c.subject, "", c.format): _leak(outcome, c) for c in outcome.matrix if c.leakage}
     # Bits are no shares, and would have no colour.
     cells |= {(g.subject, g.attack, g.format): _after(outcome, g) for g in outcome.gains if g.unit != "bits"}
-    stages: list[dict[str, Any]] = []
+    stages: list[Fields] = []
     columns: list[tuple[str, str, str]] = []
     for attack in ("", *dict.fromkeys(g.attack for g in outcome.gains)):
         columns_of = [name for name in forms if any((a, f) == (attack, name) for _, a, f in cells)]

@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from vestige.artifacts.audits import CLAIMS, AuditOutcome, read_plan
 from vestige.artifacts.layout import EvalFolder, ProbeFolder, RunFolder
@@ -37,7 +36,7 @@ from vestige.core.files import (
     write_text,
 )
 from vestige.core.ids import file_digest
-from vestige.core.text import one_line
+from vestige.core.text import Record, one_line
 from vestige.report.contents import Contents, read_contents, scores_digest
 from vestige.report.first_screen import Block, first_screen, margins_said
 from vestige.report.holes import is_probe, read_probe
@@ -268,9 +267,9 @@ def _audit(folder: RunFolder, contents: Contents, index: int, outcome: AuditOutc
     }
 
 
-def frameworks() -> Sequence[Mapping[str, Any]]:
+def frameworks() -> Sequence[Record]:
     """Return the requirements of laws and frameworks, and the claims that bear on each, as this version reads them."""
-    entries: Sequence[Mapping[str, Any]] = json.loads(page_file("frameworks.json"))
+    entries: Sequence[Record] = json.loads(page_file("frameworks.json"))
     return entries
 
 

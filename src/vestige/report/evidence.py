@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from vestige.artifacts.layout import EvalFolder, RunFolder, SubjectFolder
 from vestige.artifacts.own_files import check_there
@@ -28,7 +28,7 @@ from vestige.artifacts.records import (
 from vestige.core.errors import InputError
 from vestige.core.estimates import Estimate
 from vestige.core.settings import read_toml
-from vestige.core.text import TextTuple, one_line
+from vestige.core.text import Record, TextTuple, one_line
 
 QUESTIONS = "qa"
 """The evaluation whose records hold one greedy answer an item."""
@@ -63,8 +63,8 @@ class RunModel:
     path: str
     label: str
     spec: SubjectSpec
-    done: Mapping[str, Any] | None
-    provenance: Mapping[str, Any] | None
+    done: Record | None
+    provenance: Record | None
     answers: EvalFolder | None
     results: Mapping[str, Mapping[EstimatePlace, Estimate]]
     views: Mapping[str, Mapping[str, TextTuple]]
@@ -82,8 +82,8 @@ class RunEvidence:
     """
 
     name: str
-    settings: Mapping[str, Any]
-    provenance: Mapping[str, Any]
+    settings: Record
+    provenance: Record
     subjects: tuple[RunModel, ...]
     forgets: TextTuple
     missing: TextTuple
@@ -397,7 +397,7 @@ def read_answers(subjects: Sequence[RunModel]) -> RunAnswers:
     return RunAnswers(tuple(questions.values()), replies)
 
 
-def _parsed(folder: EvalFolder, number: int, row: Mapping[str, Any]) -> tuple[AskedItem, GreedyReply]:
+def _parsed(folder: EvalFolder, number: int, row: Record) -> tuple[AskedItem, GreedyReply]:
     try:
         return (
             AskedItem(

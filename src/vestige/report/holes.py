@@ -9,7 +9,7 @@ without one that shows something nobody can say how many of the holes are false.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from vestige.artifacts.holes import (
     HoleRow,
@@ -23,6 +23,7 @@ from vestige.artifacts.layout import ProbeFolder
 from vestige.artifacts.provenance import read_provenance
 from vestige.core.errors import InputError
 from vestige.core.estimates import Estimate
+from vestige.core.text import Fields, Record
 from vestige.report.words import Span, interval, listed, named_values, number, provenance_lines, ranged, signed
 
 DIGEST_CHARACTERS = 12
@@ -35,8 +36,8 @@ class Probe:
 
     name: str
     table: HoleTable
-    identity: Mapping[str, Any]
-    provenance: Mapping[str, Any]
+    identity: Record
+    provenance: Record
     tested: tuple[Tested, ...]
     models: Mapping[str, str]
 
@@ -79,7 +80,7 @@ def read_probe(folder: ProbeFolder, labels: Mapping[str, str] | None = None) -> 
     )
 
 
-def _models(identity: Mapping[str, Any], provenance: Mapping[str, Any], labels: Mapping[str, str]) -> dict[str, str]:
+def _models(identity: Record, provenance: Record, labels: Mapping[str, str]) -> dict[str, str]:
     placebos = identity.get("placebos", {})
     weights = {role: str(identity[role]) for role in ("target", "unlearned") if role in identity} | dict(placebos)
     names = provenance.get("models", {})
@@ -238,7 +239,7 @@ HEADS = (
 """The columns of the table: the measure, and the answers."""
 
 
-def holes_block(probe: Probe) -> dict[str, Any]:
+def holes_block(probe: Probe) -> Fields:
     """The template's variables for one search."""
     table = probe.table
     return {
@@ -285,7 +286,7 @@ def _short(name: str) -> str:
     return name
 
 
-def _row(probe: Probe, row: HoleRow) -> dict[str, Any]:
+def _row(probe: Probe, row: HoleRow) -> Fields:
     """One source on the first screen: its sentence, what qualifies it, the verdict in words, and its numbers.
 
     Each cell has an estimate and the ends of the scale that it is drawn on, if there is one.
@@ -323,7 +324,7 @@ def _asked(probe: Probe) -> list[tuple[str, str]]:
     weights = {**probe.identity, **probe.identity.get("placebos", {})}
     models = [(role, f"{name} ({str(weights[role])[:DIGEST_CHARACTERS]}…)") for role, name in probe.models.items()]
     left = {k: v for k, v in probe.identity.items() if k not in ("target", "unlearned", "placebos")}
-    flat: dict[str, Any] = {}
+    flat: Fields = {}
     for key, value in left.items():
         flat |= {f"{key}: {inner}": x for inner, x in value.items()} if isinstance(value, Mapping) else {key: value}
     return [*models, *named_values(flat)]
@@ -336,7 +337,7 @@ def _count(pair: tuple[str, int]) -> tuple[int, str]:
 ADJACENT = "adjacent"
 
 
-def holes_payload(probe: Probe) -> dict[str, Any]:
+def holes_payload(probe: Probe) -> Fields:
     """Return one search for the page's script. A row names its source by its place in `sources`."""
     sources = list(dict.fromkeys(t.source for t in probe.tested))
     return {
@@ -345,8 +346,8 @@ def holes_payload(probe: Probe) -> dict[str, Any]:
     }
 
 
-def _candidate(tested: Tested, source: int) -> dict[str, Any]:
-    row: dict[str, Any] = {"prompt": tested.prompt, "source": source}
+def _candidate(tested: Tested, source: int) -> Fields:
+    row: Fields = {"prompt": tested.prompt, "source": source}
     if tested.source != ADJACENT and tested.origin:
         row["origin"] = tested.origin
     if tested.dropped:

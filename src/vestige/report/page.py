@@ -24,6 +24,7 @@ from vestige.artifacts.audits import AuditOutcome
 from vestige.artifacts.records import SHUFFLED
 from vestige.artifacts.verdicts import sized
 from vestige.core.estimates import Estimate
+from vestige.core.text import Record
 from vestige.report.audit_panels import (
     Colours,
     any_range,
@@ -83,12 +84,12 @@ def render_holes(probe: Probe) -> str:
     return _whole("holes_page.html.j2", _HOLE_SCRIPTS, {"probes": [holes_payload(probe)]}, variables)
 
 
-def render_static(template: str, scripts: Sequence[str], variables: Mapping[str, Any]) -> str:
+def render_static(template: str, scripts: Sequence[str], variables: Record) -> str:
     """A page that carries no data for its scripts, as text."""
     return _whole(template, scripts, {}, variables)
 
 
-def _whole(template: str, scripts: Sequence[str], data: Any, variables: Mapping[str, Any]) -> str:
+def _whole(template: str, scripts: Sequence[str], data: Any, variables: Record) -> str:
     body = "\n".join(page_file(f"{name}.js") for name in scripts)
     script = f'"use strict";\n(() => {{\n{body}}})();\n'
     style = page_file("colours.css") + heat_rules() + "\n".join(map(page_file, _STYLES))

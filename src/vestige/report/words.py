@@ -13,7 +13,7 @@ import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.resources import files
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from vestige.artifacts.audits import (
     CLAIMS,
@@ -31,6 +31,7 @@ from vestige.artifacts.audits import (
 from vestige.artifacts.verdicts import logs_said, n_facts, percentage, possible, sized, tested_claims
 from vestige.core.estimates import NO_INTERVAL, Estimate
 from vestige.core.items import QUESTION_FORMS
+from vestige.core.text import Record
 from vestige.report.evidence import forget_label
 
 
@@ -98,12 +99,12 @@ def _spelt(match: re.Match[str]) -> str:
     return char
 
 
-def named_values(values: Mapping[str, Any]) -> list[tuple[str, str]]:
+def named_values(values: Record) -> list[tuple[str, str]]:
     """Settings, a line each. Other values than text are JSON."""
     return [(k, v if isinstance(v, str) else json.dumps(v, ensure_ascii=False)) for k, v in values.items()]
 
 
-def provenance_lines(provenance: Mapping[str, Any]) -> list[tuple[str, str]]:
+def provenance_lines(provenance: Record) -> list[tuple[str, str]]:
     """The run's provenance, a line a fact: nested tables as `name: value, name: value`."""
     return [
         (key, ", ".join(f"{k}: {v}" for k, v in value.items()) if isinstance(value, Mapping) else str(value))
@@ -111,9 +112,7 @@ def provenance_lines(provenance: Mapping[str, Any]) -> list[tuple[str, str]]:
     ]
 
 
-WORDS_OF: Mapping[str, Mapping[str, Any]] = tomllib.loads(
-    (files("vestige.report") / "words.toml").read_text(encoding="utf-8")
-)
+WORDS_OF: Mapping[str, Record] = tomllib.loads((files("vestige.report") / "words.toml").read_text(encoding="utf-8"))
 """Names and words of words.toml by kind: methods, formats, others, meanings, margins."""
 METHOD_NAMES: Mapping[str, tuple[str, str]] = WORDS_OF["methods"]
 

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 from vestige.artifacts.layout import AttackFolder, EvalFolder
 from vestige.artifacts.provenance import Stopwatch, write_provenance
@@ -21,6 +20,7 @@ from vestige.core.files import begun, read_json, refuse_links, write_json, write
 from vestige.core.ids import content_id
 from vestige.core.items import Item, items_digest, questions_digest
 from vestige.core.store import SCHEMA, read_sealed, write_sealed
+from vestige.core.text import Fields
 from vestige.data.dataset import item_row
 from vestige.evals.base import View
 from vestige.models.load import LoadedModel, finite_logits
@@ -104,7 +104,7 @@ def _whole(folder: AttackFolder) -> list[Path]:
     return sorted(whole, key=lambda path: path == folder.done)
 
 
-def attack_identity(subject: Subject, request: AttackRequest) -> dict[str, Any]:
+def attack_identity(subject: Subject, request: AttackRequest) -> Fields:
     """Return everything that can change the attacked model's answers."""
     attack, plan = request.attack, request.attack.plan
     facts = {}
@@ -175,7 +175,7 @@ def read_spent(folder: AttackFolder) -> dict[str, dict[str, float]]:
     return {"bounds_bits": done["bounds_bits"], "spent": done["spent"]}
 
 
-def _done(folder: AttackFolder) -> dict[str, Any]:
+def _done(folder: AttackFolder) -> Fields:
     if not folder.done.exists():
         raise InputError(f"the attack in {folder.path} is not done. Run the same command again")
     return read_sealed(folder.done, "bounds_bits", "spent", "evaluations")

@@ -41,6 +41,7 @@ from vestige.core.files import (
 from vestige.core.ids import content_id, file_digest
 from vestige.core.items import Item
 from vestige.core.store import SCHEMA
+from vestige.core.text import Fields, Record
 from vestige.data.corpus import NamedSplits, everything
 from vestige.data.loaders import Pack, Published
 from vestige.evals import find_eval
@@ -220,9 +221,9 @@ def evaluate_together(
 class _Plan:
     """One evaluation with its questions, by item id, and the path of its records."""
 
-    asked: Mapping[str, Any]
+    asked: Record
     request: EvaluateRequest
-    identity: Mapping[str, Any]
+    identity: Record
     place: EvalFolder
 
 
@@ -448,7 +449,7 @@ def _collect(plans: Sequence[_Plan], subject: LoadedModel, replies: Sequence[str
     for n, have in begun.items():
         folder = plans[n].place
         write_jsonl(folder.records, [have[i] for i in ids])
-        notes: dict[str, Any] = {"reading": subject.way} if isinstance(plans[n].request.settings, Reads) else {}
+        notes: Fields = {"reading": subject.way} if isinstance(plans[n].request.settings, Reads) else {}
         notes |= _odd_tokens([i for i in plans[n].request.items if i.id in have], subject.prompter)
         notes["number"] = next_number(folder)
         write_provenance(folder.provenance, watch, **subject.provenance(), plan=together, **notes)
@@ -456,7 +457,7 @@ def _collect(plans: Sequence[_Plan], subject: LoadedModel, replies: Sequence[str
         write_collected(folder, len(ids))
 
 
-def _begun(plan: _Plan, together: Mapping[str, Any]) -> dict[str, Any]:
+def _begun(plan: _Plan, together: Record) -> Fields:
     """The records that an interrupted run left, by item. Those of a run that put other batches together are dropped."""
     folder = plan.place
     write_json(folder.identity, {"schema": SCHEMA, **plan.identity})
@@ -469,7 +470,7 @@ def _begun(plan: _Plan, together: Mapping[str, Any]) -> dict[str, Any]:
     return {}
 
 
-def _ask(plans: Sequence[_Plan], subject: LoadedModel, ids: Sequence[str]) -> list[list[dict[str, Any]]]:
+def _ask(plans: Sequence[_Plan], subject: LoadedModel, ids: Sequence[str]) -> list[list[Fields]]:
     """The records of each plan about these items."""
     parts = []
     for plan in plans:
@@ -481,7 +482,7 @@ def _ask(plans: Sequence[_Plan], subject: LoadedModel, ids: Sequence[str]) -> li
     return collected(subject, parts)
 
 
-def _odd_tokens(items: Sequence[Item], prompter: Prompter) -> dict[str, Any]:
+def _odd_tokens(items: Sequence[Item], prompter: Prompter) -> Fields:
     """Count the items that contain the model's special tokens: their text is not changed, as is usual.
 
     Count also the items with characters outside the model's vocabulary, so that it reads another question.
@@ -495,7 +496,7 @@ def _odd_tokens(items: Sequence[Item], prompter: Prompter) -> dict[str, Any]:
         all_marks |= marks
         marked += bool(marks)
         unknown += any(map(prompter.unknown, texts))
-    notes: dict[str, Any] = {}
+    notes: Fields = {}
     if all_marks:
         notes["control_tokens"] = {"items": marked, "tokens": sorted(all_marks)}
     if unknown:

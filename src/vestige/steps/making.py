@@ -3,7 +3,7 @@
 import contextlib
 import json
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -15,6 +15,7 @@ from vestige.artifacts.records import SubjectSpec, read_finished, read_spec, wri
 from vestige.core.errors import InputError, NotFinite
 from vestige.core.files import locked, new_folder, write_text
 from vestige.core.store import OR_FRESH, refuse_another
+from vestige.core.text import Fields, Record
 from vestige.models.folders import ModelDigest, quietly
 from vestige.models.forward import on_threads
 from vestige.models.load import LoadedModel, places_of
@@ -62,7 +63,7 @@ class Saving:
     For a model stored as an adapter, the builder puts it here before the merge.
     """
 
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    facts: Record = field(default_factory=dict)
     form: Form = "merged"
     adapter: Adapter | None = None
 
@@ -108,7 +109,7 @@ def same_subject(folder: SubjectFolder, spec: SubjectSpec) -> None:
     refuse_another(folder.path, "subject", _one_by_one(spec), _one_by_one(read_spec(folder.spec)), out=OR_FRESH)
 
 
-def _one_by_one(spec: SubjectSpec) -> dict[str, Any]:
+def _one_by_one(spec: SubjectSpec) -> Fields:
     """Return the fields of a spec, with each setting under its own name for error messages."""
     values = asdict(spec)
     settings = values.pop("settings")

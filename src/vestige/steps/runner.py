@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 from vestige.core import errors
 from vestige.core.errors import InputError, Interrupted, MachineError, VestigeError
-from vestige.core.text import TextTuple, closest, one_line
+from vestige.core.text import Fields, Record, TextTuple, closest, one_line
 from vestige.core.threads import VARIABLES, one_thread
 
 Report = Callable[[float], None]
@@ -41,7 +41,7 @@ class Task:
 
     name: str
     run: Callable[..., None]
-    arguments: Mapping[str, Any]
+    arguments: Record
     after: TextTuple = ()
     weight: float = 1.0
     kind: str = ""
@@ -59,14 +59,14 @@ class Executor:
     """
 
     name: str = "local"
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Record = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Refuse an unknown executor."""
         if self.name not in _POOLS:
             raise InputError(f"There is no executor {one_line(self.name)!r}. {closest(self.name, list(_POOLS))}")
 
-    def of(self, kind: str) -> dict[str, Any]:
+    def of(self, kind: str) -> Fields:
         """The options of one type of task."""
         chosen = {name: value for name, value in self.options.items() if "." not in name}
         for name, value in self.options.items():
@@ -325,7 +325,7 @@ class _Ray:
 
     def submit(self, kind: str, work: Callable[[], Failed]) -> "Future[Failed]":
         # A step uses one GPU where there are any; fractions let several share one.
-        options: dict[str, Any] = {"num_cpus": 1, "max_retries": 5}
+        options: Fields = {"num_cpus": 1, "max_retries": 5}
         if self._with_gpus:
             options["num_gpus"] = 1
         options |= self._executor.of(kind)

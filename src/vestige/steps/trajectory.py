@@ -8,7 +8,7 @@ is 0), and `harm_not_judged`, the number of others.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from pydantic import PositiveInt
 
@@ -16,6 +16,7 @@ from vestige.core.errors import InputError
 from vestige.core.ids import content_id
 from vestige.core.items import Item
 from vestige.core.settings import Settings
+from vestige.core.text import Fields, Record
 from vestige.data.corpus import CHOSEN_ON, NamedSplits, held_apart
 from vestige.evals.qa import QASettings
 from vestige.judges.base import Judge, Request, refuse_limit
@@ -54,7 +55,7 @@ class TrajectoryRequest:
 
     settings: TrajectorySettings
     score: ScoreModel
-    identity: Mapping[str, Any]
+    identity: Record
     retrained: "tuple[ModelSettings, str] | None" = None
 
     def __post_init__(self) -> None:
@@ -63,7 +64,7 @@ class TrajectoryRequest:
             if rule.of == "retrained" and self.retrained is None:
                 raise InputError(f"the rule {rule} needs a retrained model. Name it with --retrained")
 
-    def whole_identity(self) -> dict[str, Any]:
+    def whole_identity(self) -> Fields:
         """Return everything that can change the rules' view, for the subject's identity."""
         return {
             **{f"trajectory.{k}": v for k, v in self.settings.identity().items()},
@@ -171,7 +172,7 @@ def answered_trajectory(
     *,
     seed: int,
     retrained: "tuple[ModelSettings, str] | None" = None,
-    harm: tuple[Judge, Mapping[str, Any]] | None = None,
+    harm: tuple[Judge, Record] | None = None,
 ) -> TrajectoryRequest:
     """A trajectory that is scored by answers to validation items, which `data.corpus` holds apart.
 
@@ -180,7 +181,7 @@ def answered_trajectory(
     """
     chosen = held_apart(splits, most=validation.items, seed=seed).validation.splits
     items = {name: tuple(chosen[name]) for name in CHOSEN_ON}
-    identity: dict[str, Any] = {
+    identity: Fields = {
         **validation.identity(),
         "version": QASettings.collect_version,
     }

@@ -6,10 +6,9 @@ Arithmetic, 2212.04089): a factor of 1 is the trained model, 0 the start, -1 tak
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import torch
 from transformers import PreTrainedModel
@@ -20,7 +19,7 @@ from vestige.core.errors import InputError
 from vestige.core.ids import content_id
 from vestige.core.items import ForgetSet, Item, items_digest
 from vestige.core.seeds import derive_seed
-from vestige.core.text import TextTuple, one_line
+from vestige.core.text import Fields, Record, TextTuple, one_line
 from vestige.data.corpus import NamedSplits, idk_answers
 from vestige.methods import build_method
 from vestige.methods.base import Alternatives, AsksTarget, FromStart, Method, ScalesUpdate
@@ -141,7 +140,7 @@ class UnlearnRequest:
     target_digest: str
     start: str
     method: str
-    method_settings: dict[str, Any]
+    method_settings: Fields
     forget: str
     forget_items: tuple[Item, ...]
     retain_items: tuple[Item, ...]
@@ -172,7 +171,7 @@ def unlearn_request(
     method: str,
     training: Callable[[str], UnlearningSettings],
     *,
-    method_settings: Mapping[str, Any] | None = None,
+    method_settings: Record | None = None,
     seed: int = 0,
     reference: str | None = None,
     idk: Sequence[str] | None = None,
@@ -209,7 +208,7 @@ def unlearn_request(
 def unlearn_spec(request: UnlearnRequest) -> SubjectSpec:
     """Return the identity of the request's result."""
     method = build_method(request.method, request.method_settings)
-    names: dict[str, Any] = {
+    names: Fields = {
         "name": request.name,
         "method": request.method,
         "forget": request.forget,

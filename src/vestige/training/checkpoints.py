@@ -24,7 +24,7 @@ from vestige.core.errors import InputError
 from vestige.core.files import new_folder, read_json
 from vestige.core.ids import content_id, file_digest
 from vestige.core.store import write_sealed
-from vestige.core.text import one_line
+from vestige.core.text import Fields, Record, one_line
 from vestige.training.batching import Plan, RowSource
 from vestige.training.parallel import ALONE, World
 from vestige.training.settings import TrainingSettings
@@ -81,7 +81,7 @@ class Checkpoints:
             state = {k.removeprefix(prefix): v for k, v in moments.items() if k.startswith(prefix)}
             if state:
                 # The fused optimiser wants its count of steps on the parameter's device too.
-                placed: dict[str, Any] = {key: value.to(parameter.device) for key, value in state.items()}
+                placed: Fields = {key: value.to(parameter.device) for key, value in state.items()}
                 optimizer.state[parameter] = placed
                 counted.add("step" in placed)
         with undamaged(folder / "optimizer.safetensors"):
@@ -112,7 +112,7 @@ def undamaged(path: Path) -> Iterator[None]:
         ) from error
 
 
-def keep_tensors(folder: Path, tensors: Mapping[str, Mapping[str, Tensor]], body: Mapping[str, Any]) -> None:
+def keep_tensors(folder: Path, tensors: Mapping[str, Mapping[str, Tensor]], body: Record) -> None:
     """Write each group of tensors to a file of its name, and `body` to state.json with the checksums of all."""
     files = {name: folder / f"{name}.safetensors" for name in tensors}
     for name, group in tensors.items():
@@ -120,7 +120,7 @@ def keep_tensors(folder: Path, tensors: Mapping[str, Mapping[str, Tensor]], body
     write_sealed(folder / "state.json", dict(body), files.values())
 
 
-def _state(folder: Path) -> dict[str, Any]:
+def _state(folder: Path) -> Fields:
     """What state.json holds, if it is as it was written."""
     with undamaged(folder / "state.json"):
         state = dict(read_json(folder / "state.json"))
@@ -138,7 +138,7 @@ def _tensors(path: Path) -> dict[str, Tensor]:
         return load_file(path)
 
 
-def _numbers(value: Any) -> dict[str, Any]:
+def _numbers(value: Any) -> Fields:
     if not isinstance(value, dict) or not all(type(v) in (int, float) for v in value.values()):
         raise ValueError("its state holds something other than numbers by name")
     return value
