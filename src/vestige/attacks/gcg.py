@@ -31,7 +31,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar, Literal, Protocol, Self
+from typing import ClassVar, Literal, Protocol, Self
 
 import numpy as np
 import torch
@@ -48,7 +48,7 @@ from vestige.core.errors import InputError
 from vestige.core.items import Item
 from vestige.core.seeds import generator
 from vestige.core.settings import Settings
-from vestige.core.text import one_line
+from vestige.core.text import Record, one_line
 from vestige.models.blocks import check_target, embedding_table
 from vestige.models.load import LoadedModel
 from vestige.models.prompts import Prompter
@@ -336,7 +336,7 @@ class PromptSettings(AttackSettings):
     """Search on this many forget items. The others are tested."""
 
     @classmethod
-    def in_audit(cls, asked: Mapping[str, Any]) -> Iterable[Self]:
+    def in_audit(cls, asked: Record) -> Iterable[Self]:
         """One for each number of items. Search settings outside the audit's keep their defaults."""
         values = {name: asked[key] for name, key in cls.audited.items() if asked[key] is not None}
         return [cls.build({**values, "items": n}, where=f"settings of {cls.kind}") for n in asked[cls.kind]]

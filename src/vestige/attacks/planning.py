@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol, Self
 
 from vestige.artifacts.audits import PlannedAttack
 from vestige.artifacts.layout import AttackFolder
@@ -12,7 +12,7 @@ from vestige.core.errors import InputError
 from vestige.core.items import Item
 from vestige.core.plugins import brought
 from vestige.core.settings import Settings, type_in_words
-from vestige.core.text import TextTuple, closest, one_line, value_in
+from vestige.core.text import Record, TextTuple, closest, one_line, value_in
 
 if TYPE_CHECKING:
     from vestige.models.load import LoadedModel
@@ -129,7 +129,7 @@ class AttackSettings(Settings):
         return f"{self.kind} n={dict(self)[self.amount]}"
 
     @classmethod
-    def in_audit(cls, asked: Mapping[str, Any]) -> Iterable[Self]:
+    def in_audit(cls, asked: Record) -> Iterable[Self]:
         """Those that an audit makes by settings of its own. Others use the setting `further`."""
         return [cls.build({cls.amount: n}, where=f"settings of {cls.kind}") for n in asked.get(cls.kind, ())]
 
@@ -180,7 +180,7 @@ def attack_of(plan: PlannedAttack) -> AttackSettings:
     return find_attack(plan.kind).build(plan.settings, where=f"settings of the attack {plan.name}")
 
 
-def plan_all(asked: Mapping[str, Any], splits: Splits, *, seed: int) -> Planned:
+def plan_all(asked: Record, splits: Splits, *, seed: int) -> Planned:
     """The attacks of an audit, from its settings by name, in the order of the table. Each name once."""
     if not splits.get("forget"):
         raise InputError("there are no forget items, so no attack has anything to ask")

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 import numpy as np
 from pydantic import Field, PositiveFloat, PositiveInt
@@ -23,6 +23,7 @@ from vestige.core.errors import InputError
 from vestige.core.files import read_jsonl
 from vestige.core.items import Item
 from vestige.core.seeds import derive_seed
+from vestige.core.text import Record
 from vestige.data.corpus import factual_items
 from vestige.metrics.information import prequential
 from vestige.training.settings import EVERY, TrainingSettings
@@ -81,7 +82,7 @@ class RelearnSettings(AttackSettings):
         return f"relearn {self.material} n={self.items}"
 
     @classmethod
-    def in_audit(cls, asked: Mapping[str, Any]) -> Iterator[Self]:
+    def in_audit(cls, asked: Record) -> Iterator[Self]:
         """For each material and number of items all that an attacker tries, the plain relearning first."""
         values = {name: asked[f"relearn_{name}"] for name in ("epochs", "rate", "rank", "alpha", "batch_size")}
         values["curve"] = asked.get("relearn_curve", False)
@@ -203,7 +204,7 @@ class RelearnSettings(AttackSettings):
 class RelearnPreset:
     """Settings that differ from the defaults, the models they are meant for, and where each value is from."""
 
-    settings: Mapping[str, Any]
+    settings: Record
     models: str
     source: str
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from vestige.artifacts.audits import Claim
 from vestige.auditing.gather import FORMATS
@@ -19,7 +19,7 @@ from vestige.auditing.run import (
 from vestige.auditing.settings import QUICK_OPEN, QUICK_SAID
 from vestige.core.errors import InputError
 from vestige.core.items import QUESTION_FORMS
-from vestige.core.text import Names, Sentences
+from vestige.core.text import Fields, Names, Sentences
 from vestige.data.facts import facts_of
 from vestige.metrics.intervals import PRIOR, PRIOR_BITS, PRIOR_GRADED, TYPICAL, TYPICAL_BITS, Noise
 from vestige.metrics.planning import (
@@ -100,7 +100,7 @@ class AuditForecast:
             all_of_it += f", and at most {self.n_passes} passes of searches for prompts"
         return all_of_it
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> Fields:
         """Return all values as JSON."""
         sums = ("n_questions", "least_questions", "n_steps", "n_passes")
         return {**asdict(self), **{name: getattr(self, name) for name in sums}}

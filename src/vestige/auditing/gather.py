@@ -8,7 +8,7 @@ reply to the same question, so their values use the plain reply's key.
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import log2
-from typing import Any, cast, get_args
+from typing import cast, get_args
 
 from vestige.artifacts.audits import (
     GIVEN,
@@ -44,6 +44,7 @@ from vestige.core.files import read_json, read_jsonl
 from vestige.core.ids import file_digest
 from vestige.core.items import QUESTION_FORMS
 from vestige.core.store import read_sealed, typed
+from vestige.core.text import Fields, Record
 from vestige.metrics.leaks import Misjudged, leak_score
 
 PREFILL, SAMPLING = "prefill", "sampling"
@@ -273,7 +274,7 @@ def with_replies(run: RunFolder, plan: AuditPlan, facts: Sequence[FactLine]) -> 
     return tuple(with_text(fact) for fact in facts)
 
 
-_Reply = tuple[str, str, str, Mapping[str, Any]]
+_Reply = tuple[str, str, str, Record]
 """The key (model, attack, question) and the value (prompt, answer, reply)."""
 
 
@@ -308,7 +309,7 @@ def replies_on_disk(run: RunFolder, plan: AuditPlan, wanted: Collection[tuple[st
                     yield subject, name, item, form
 
 
-def _replies(row: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _replies(row: Record) -> list[Fields]:
     """Return the replies to one question: the greedy replies of `qa` and `choices`, and those in `freeform` by form.
 
     A form with its own answer, such as an indirect question, is quoted with its own prompt. `choices` has the number of

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -27,7 +27,7 @@ from vestige.auditing.table import SPLITS, YES, ModelScores, Unfit, judge_table
 from vestige.core.errors import InputError
 from vestige.core.files import write_json
 from vestige.core.ids import content_id, file_digest
-from vestige.core.text import Items, closest, listed, one_line
+from vestige.core.text import Fields, Items, Record, closest, listed, one_line
 from vestige.logs import log_files, read_log, reader_of, why_unread
 from vestige.logs.bank import digest_of, text_digest
 from vestige.logs.log import TASKS, GivenLog, How, Log, LogPart
@@ -78,7 +78,7 @@ def judge_logs(
     logs: Sequence[GivenLog],
     *,
     forget: str,
-    margins: Mapping[str, Any] | None = None,
+    margins: Record | None = None,
     forgiving: bool = False,
     stated: Stated | None = None,
     unused: Sequence[str] = (),
@@ -166,7 +166,7 @@ def _judged(
     run: RunFolder,
     together: TogetherRead,
     forget: str,
-    margins: Mapping[str, Any] | None,
+    margins: Record | None,
     left_out: Sequence[str],
     stated: Stated,
 ) -> AuditOutcome:
@@ -646,7 +646,7 @@ def _joined(several: Sequence[_Piece], notes: list[str], unfit: list[Unfit]) -> 
                 "roles.csv)."
             )
             unfit.append(parsed.unfit(said))
-    joined: dict[str, Any] = {"scores": np.array(scores), "reasons": reasons, "otherwise": None}
+    joined: Fields = {"scores": np.array(scores), "reasons": reasons, "otherwise": None}
     for column in ("ids", "prompts", "questions", "answers", "replies"):
         texts = [getattr(piece, column) for piece in pieces]
         joined[column] = tuple(chain.from_iterable(texts)) if all(texts) else ()

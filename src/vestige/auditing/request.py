@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 from vestige.artifacts.layout import own_folder
 from vestige.artifacts.records import SubjectSpec, read_spec
@@ -16,7 +16,7 @@ from vestige.auditing.settings import AuditSettings, Material, MemberScore
 from vestige.core.errors import InputError
 from vestige.core.items import QUESTION_FORMS, Item
 from vestige.core.seeds import generator
-from vestige.core.text import Names, Sentences, has_thought, listed, one_line
+from vestige.core.text import Fields, Names, Sentences, has_thought, listed, one_line
 from vestige.data.corpus import NamedSplits, everything
 from vestige.data.facts import cloze_of
 from vestige.data.loaders import Pack, Published
@@ -449,9 +449,9 @@ def within_reach(request: AuditRequest) -> AuditRequest:
         return request
     from vestige.models.load import load
 
-    served: dict[str, Any] = {m.name: load(model_settings(request, m)) for m in request.models if is_address(m.model)}
+    served: Fields = {m.name: load(model_settings(request, m)) for m in request.models if is_address(m.model)}
     settings = request.settings
-    changes: dict[str, Any] = {n: () for n in ATTACKS if getattr(settings, n, ()) and find_attack(n).weights}
+    changes: Fields = {n: () for n in ATTACKS if getattr(settings, n, ()) and find_attack(n).weights}
     gone = [find_attack(name).weights for name in changes]
     # Each is `NAME KEY=VALUE ...`: the name comes before the settings.
     further = {attack: find_attack(attack.split()[0]).weights for attack in settings.further}

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from vestige.artifacts.audits import (
     AskedPlace,
@@ -76,7 +76,7 @@ from vestige.core.ids import content_id, file_digest
 from vestige.core.items import Item, questions_digest
 from vestige.core.settings import read_toml, to_toml
 from vestige.core.store import load, read_sealed, read_versioned, save, write_sealed
-from vestige.core.text import Names, Sentences, closest, listed, one_line, sentence
+from vestige.core.text import Fields, Names, Record, Sentences, closest, listed, one_line, sentence
 from vestige.data.corpus import everything
 from vestige.data.facts import facts_of, luck_of
 from vestige.evals.base import Evaluation, view_of
@@ -452,7 +452,7 @@ def seal_plan(run: Path | str, request: AuditRequest) -> SealedPlan:
     return sealed
 
 
-def _to_seal(request: AuditRequest) -> dict[str, Any]:
+def _to_seal(request: AuditRequest) -> Fields:
     """All of a request that can change a verdict, except for its settings. Models are known by role and name."""
     splits = request.splits.splits
     return {
@@ -470,7 +470,7 @@ def _write_settings(run: RunFolder, request: AuditRequest) -> None:
     """Write the request as the run's settings, unless the run belongs to another command, such as demo."""
     if run.settings.exists() and read_toml(run.settings).get("command") != "audit":
         return
-    record: dict[str, Any] = {"command": "audit", "forget": request.splits.forget, "seed": request.seed}
+    record: Fields = {"command": "audit", "forget": request.splits.forget, "seed": request.seed}
     record |= {role: [m.model for m in request.models if m.role == role] for role in ROLES}
     write_text(run.settings, to_toml({**record, **request.settings.identity()}))
 
@@ -932,7 +932,7 @@ def _without_exposure(plan: AuditPlan) -> AuditPlan:
     )
 
 
-def rejudge(run: Path | str, changes: Mapping[str, Any] | None = None) -> list[AuditOutcome]:
+def rejudge(run: Path | str, changes: Record | None = None) -> list[AuditOutcome]:
     """Every audit in `run` judged anew from its answers, with other thresholds if given. No model is loaded."""
     folder = RunFolder(Path(run))
     unknown = sorted(set(changes or {}) - set(Thresholds.model_fields))

@@ -1,15 +1,15 @@
 """The user's settings of an audit: margins, formats, attacks, and their amounts."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from operator import not_
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, field_validator
 
 from vestige.artifacts.audits import Claim
 from vestige.core.errors import InputError
 from vestige.core.items import FormName
-from vestige.core.text import TextTuple
+from vestige.core.text import Record, TextTuple
 from vestige.data.mcq import MOST_OPTIONS
 from vestige.judges.spec import LeakJudgeSettings
 from vestige.metrics.verdicts import Thresholds
@@ -106,7 +106,7 @@ class AuditSettings(Thresholds, LeakJudgeSettings):
         return value
 
 
-QUICK: Mapping[str, Any] = {
+QUICK: Record = {
     "evals": ("qa", "choices", "freeform"),
     "forms": ("paraphrase",),
     "relearn": ("forget_part",),

@@ -47,7 +47,7 @@ from vestige.core.errors import InputError
 from vestige.core.files import locked, write_text
 from vestige.core.ids import content_id
 from vestige.core.settings import read_toml, to_toml
-from vestige.core.text import Items, Sentences, closest, listed, one_line
+from vestige.core.text import Fields, Items, Record, Sentences, closest, listed, one_line
 from vestige.data.tables import read_table
 from vestige.logs.log import is_empty, number_of, per_cent_and_shares
 from vestige.metrics.verdicts import Thresholds
@@ -115,7 +115,7 @@ def read_scores(table: Any) -> list[Row]:
     return rows
 
 
-def _refuse_mixed(placed: Sequence[tuple[str, Mapping[str, Any]]], rows: Sequence[Row]) -> None:
+def _refuse_mixed(placed: Sequence[tuple[str, Record]], rows: Sequence[Row]) -> None:
     """Refuse per cent signs on some scores of a format, and names of models that differ in their case alone."""
     written: dict[str, list[Any]] = {}
     for (_, row), scored in zip(placed, rows, strict=True):
@@ -137,7 +137,7 @@ def _refuse_mixed(placed: Sequence[tuple[str, Mapping[str, Any]]], rows: Sequenc
             )
 
 
-def _of_file(path: Path) -> list[tuple[str, Mapping[str, Any]]]:
+def _of_file(path: Path) -> list[tuple[str, Record]]:
     """The rows of a file with their places. In JSON they may be a list below one key, or each column a list."""
     read = read_table(path)
     if len(read.rows) == 1:
@@ -159,9 +159,9 @@ _INDEX = ("", "unnamed: 0", "rownames", "row.names")
 """Names of the column that numbers the rows in files from R and pandas."""
 
 
-def _spelled(where: str, row: Mapping[str, Any]) -> dict[str, Any]:
+def _spelled(where: str, row: Record) -> Fields:
     """The row with the names of columns in lower case, and without a column that numbers the rows."""
-    named: dict[str, Any] = {}
+    named: Fields = {}
     for key, value in row.items():
         name = str(key).strip().lower()
         if name in _INDEX:
@@ -172,7 +172,7 @@ def _spelled(where: str, row: Mapping[str, Any]) -> dict[str, Any]:
     return named
 
 
-def _records(table: Any) -> list[Mapping[str, Any]]:
+def _records(table: Any) -> list[Record]:
     """The rows of a DataFrame of pandas or polars, of an Arrow table, or of a data set. NaN becomes None."""
     try:
         if isinstance(table, Mapping):
@@ -192,14 +192,14 @@ def _records(table: Any) -> list[Mapping[str, Any]]:
         raise InputError(
             f"the table is a {type(table).__name__}, which has no rows. Give a file, a list of dicts, or a DataFrame."
         ) from error
-    records: list[Mapping[str, Any]] = []
+    records: list[Record] = []
     for row in rows:
         # NaN is the missing value of pandas.
         records.append({name: None if value != value else value for name, value in row.items()})
     return records
 
 
-def _scored(where: str, row: Mapping[str, Any]) -> Row:
+def _scored(where: str, row: Record) -> Row:
     unknown = next((name for name in row if name not in COLUMNS), None)
     if unknown is not None:
         hint = closest(str(unknown), list(COLUMNS))
@@ -491,7 +491,7 @@ UNSEEN = (
     "The weights of no model were seen, only scores: that each model is what it is called, that all were asked alike, "
     "and that the retrained models never saw the forget set, is as whoever made the scores says."
 )
-NOTHING_ASKED: Mapping[str, Any] = {
+NOTHING_ASKED: Record = {
     "evals": (),
     "forms": (),
     "relearn": (),
@@ -508,7 +508,7 @@ def judge_table(
     columns: Sequence[ModelScores],
     *,
     forget: str,
-    margins: Mapping[str, Any] | None = None,
+    margins: Record | None = None,
     source: str = "a table of scores",
     untested: Sequence[str] = (),
     banked: Mapping[str, str] | None = None,
@@ -545,7 +545,7 @@ def plan_of(
     table: ScoreTable,
     *,
     forget: str,
-    margins: Mapping[str, Any] | None = None,
+    margins: Record | None = None,
     untested: Sequence[str] = (),
     banked: Mapping[str, str] | None = None,
 ) -> AuditPlan:
@@ -599,7 +599,7 @@ def _facts_and_groups(table: ScoreTable, forget: Sequence[str]) -> tuple[dict[st
     return facts, groups
 
 
-def settings_of(margins: Mapping[str, Any]) -> AuditSettings:
+def settings_of(margins: Record) -> AuditSettings:
     """The settings of an audit that asks nothing, at these margins. Any other value is refused by name."""
     for name in margins:
         if name not in Thresholds.model_fields:

@@ -4,7 +4,7 @@ An attack runs from end to end: asked before, attacked, asked after. `gcg` with 
 searches for a prompt that brings the answer, and sends it.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -14,7 +14,7 @@ from vestige.cli.command import Call, Part, command, settings_rows
 from vestige.cli.data import SOURCE
 from vestige.core.errors import InputError
 from vestige.core.progress import progress_bar
-from vestige.core.text import closest, half_character, one_line
+from vestige.core.text import Fields, Record, closest, half_character, one_line
 from vestige.evals import EVALS
 from vestige.report.text import bits_at_most, print_attack, print_holes, print_json, print_results
 
@@ -60,7 +60,7 @@ def attack_command(kind: str) -> Callable[..., None]:
 
     attack = known_attacks()[kind]
     part = Part(attack.home, "Attack", renamed=RENAMED.get(kind, {}), first=FIRST.get(kind, ()))
-    how: dict[str, Any] = {
+    how: Fields = {
         "parts": {"attack": part, "data": SOURCE, "evals": EVALUATIONS},
         # Only a prefix is searched by the target's words.
         "required" if kind == "prefix" else "without": ("target",),
@@ -69,7 +69,7 @@ def attack_command(kind: str) -> Callable[..., None]:
         "common": COMMON,
     }
 
-    def settings_of(call: Call, defaults: Mapping[str, Any]) -> Any:
+    def settings_of(call: Call, defaults: Record) -> Any:
         from vestige.attacks.planning import find_attack
 
         # The table, of which options are made, knows the classes of this package alone.
@@ -106,7 +106,7 @@ def attack_command(kind: str) -> Callable[..., None]:
     return command(api.attack, **how)(run)
 
 
-def _check(arguments: Mapping[str, Any], question: str, answer: str, control: str) -> None:
+def _check(arguments: Record, question: str, answer: str, control: str) -> None:
     """Refuse half of a text of one's own or of data, or a mixture."""
     data, forget = arguments.get("data"), arguments.get("forget")
     if not any((question, answer, control)):
@@ -143,9 +143,7 @@ def _own_text(call: Call, settings: "GcgSettings", question: str, answer: str, c
         _print_text_prompt(prompt)
 
 
-def _search_for_text(
-    model: "ModelSettings", question: str, answer: str, settings: "GcgSettings", seed: int
-) -> dict[str, Any]:
+def _search_for_text(model: "ModelSettings", question: str, answer: str, settings: "GcgSettings", seed: int) -> Fields:
     """A prompt that brings the answer to one question: the text, the replies with and without it, and bits.
 
     `loss` is in nats a token of the answer. `bits` is the capacity of that many admissible tokens, `needed` the
@@ -199,7 +197,7 @@ def _search_for_text(
     }
 
 
-def _print_text_prompt(prompt: Mapping[str, Any]) -> None:
+def _print_text_prompt(prompt: Record) -> None:
     claimed, verified = ("yes" if prompt[key] else "no" for key in ("claimed", "verified"))
     typer.echo(f"prompt of {len(prompt['ids'])} tokens: {one_line(prompt['prompt'], width=1000)!r}")
     typer.echo(f"sent: {one_line(prompt['sent'], width=1000)!r}")

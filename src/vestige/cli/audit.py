@@ -1,7 +1,7 @@
 """`vestige audit`: verdicts on any models on disk, or on logs, and `vestige demo`, the whole idea in some minutes."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ from vestige.cli.data import SOURCE
 from vestige.cli.logs import OUTPUT, Taken, judge_taken, show, take, with_bank
 from vestige.core.errors import InputError, PartialFailure
 from vestige.core.progress import progress_bar, say
-from vestige.core.text import TextTuple, closest, one_line
+from vestige.core.text import Record, TextTuple, closest, one_line
 from vestige.report.text import print_audit, print_audit_forecast, print_json, print_plan
 
 if TYPE_CHECKING:
@@ -147,12 +147,12 @@ _NO_BANK = (
 _NO_CONTROLS = "--controls takes controls from public logs, which go with --logs. Give --retrained"
 
 
-def _names_only(given: Mapping[str, Any], names: Sequence[str]) -> bool:
+def _names_only(given: Record, names: Sequence[str]) -> bool:
     """Whether of models, questions and attacks exactly these options are typed."""
     return given.keys() & {*_MODELS, *_QUESTIONS, *_HOW, *names} == {*names}
 
 
-def _judged_again(run: Path, call: Call, given: Mapping[str, Any]) -> api.Audit:
+def _judged_again(run: Path, call: Call, given: Record) -> api.Audit:
     """Judge the audits of a run at the margins of the call."""
     from vestige.auditing.run import rejudge
 
@@ -167,9 +167,7 @@ def _judged_again(run: Path, call: Call, given: Mapping[str, Any]) -> api.Audit:
     return audit
 
 
-def _taken(
-    given: Mapping[str, Any], logs: Sequence[str], controls: Sequence[str], *, without_controls: bool, plan: bool
-) -> Taken:
+def _taken(given: Record, logs: Sequence[str], controls: Sequence[str], *, without_controls: bool, plan: bool) -> Taken:
     """The logs, with controls of the bank. A target of the bank is a log too."""
     target = str(given.get("target", ""))
     bank, named = None, ["forget"]
@@ -184,7 +182,7 @@ def _taken(
     return with_bank(taken, controls, bank)
 
 
-def _foretell(given: Mapping[str, Any], *, plan: bool, seal: bool, as_json: bool) -> None:
+def _foretell(given: Record, *, plan: bool, seal: bool, as_json: bool) -> None:
     """Print the power of an audit, or its tasks and their cost. The models of a plan need not exist."""
     from vestige.api.auditing import audit_request
     from vestige.api.auditing import seal as write_seal
@@ -224,7 +222,7 @@ def _foretell(given: Mapping[str, Any], *, plan: bool, seal: bool, as_json: bool
         )
 
 
-def _refuse_missing(arguments: Mapping[str, Any], *, only_planned: bool) -> None:
+def _refuse_missing(arguments: Record, *, only_planned: bool) -> None:
     """Refuse at once all that an audit lacks. A plan alone writes nothing, and its models need not be there."""
     needed = {"--data (or a file with --retain)": "data", "--forget": "forget"}
     if not only_planned:
@@ -334,7 +332,7 @@ def end_with(
     """
     from vestige.artifacts.verdicts import UNTESTED, regressions, verdict_rows
 
-    rows: Sequence[Mapping[str, Any]] = verdict_rows(outcomes)
+    rows: Sequence[Record] = verdict_rows(outcomes)
     if baseline is not None:
         worse = regressions(rows, baseline)
         for row, was in worse:

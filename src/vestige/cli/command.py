@@ -24,7 +24,7 @@ from typer.main import get_command
 
 from vestige.api.inputs import FROM_COMMAND
 from vestige.core.errors import InputError
-from vestige.core.text import TextTuple, closest, one_line, value_in
+from vestige.core.text import Fields, Record, TextTuple, closest, one_line, value_in
 
 if TYPE_CHECKING:
     from vestige.core.settings import Settings
@@ -82,14 +82,14 @@ def settings_rows(home: str) -> Mapping[str, Sequence[Any]]:
 class Given:
     """The settings from the command line. An option wins over `--set`, and that over `--config`."""
 
-    values: Mapping[str, Any] = field(default_factory=dict)
+    values: Record = field(default_factory=dict)
     parts: tuple[Part, ...] = ()
 
-    def of(self, part: Part) -> dict[str, Any]:
+    def of(self, part: Part) -> Fields:
         """The settings of one part, by their names in its class."""
         return {name: self.values[key] for name, key in part.keys().items() if key in self.values}
 
-    def named(self, name: str) -> dict[str, Any]:
+    def named(self, name: str) -> Fields:
         """The settings whose keys begin with a name, by their keys without it."""
         return {k.removeprefix(f"{name}."): v for k, v in self.values.items() if k.startswith(f"{name}.")}
 
@@ -116,7 +116,7 @@ class Call:
     """A parsed call of a function: its arguments and settings."""
 
     function: Callable[..., Any]
-    arguments: Mapping[str, Any]
+    arguments: Record
     given: Given
 
     def run(self, **changes: Any) -> Any:
@@ -146,7 +146,7 @@ def command(
     optional: Sequence[str] = (),
     required: Sequence[str] = (),
     without: Sequence[str] = (),
-    open_names: Callable[[Mapping[str, Any], Given], Sequence[str]] = lambda typed, given: (),
+    open_names: Callable[[Record, Given], Sequence[str]] = lambda typed, given: (),
     common: str = "",
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Make the command of a function: the decorated function gets a `Call` and prints the result.
@@ -249,7 +249,7 @@ _BOTH = ("data", "evals")
 """Arguments with an own option in addition to their settings' options."""
 
 
-def _fill(arguments: dict[str, Any], name: str, entry: Part | Sequence[Part], given: Given) -> None:
+def _fill(arguments: Fields, name: str, entry: Part | Sequence[Part], given: Given) -> None:
     """Put settings objects, and data and evaluations with their settings, in the place of an argument."""
     if name == "evals":
         from vestige.evals import EVALS, eval_home
@@ -557,9 +557,9 @@ def _from_file(context: typer.Context, path: Path | None) -> Path | None:
     return path
 
 
-def _flat(table: Mapping[str, Any], before: str = "") -> dict[str, Any]:
+def _flat(table: Record, before: str = "") -> Fields:
     """A table in a table as keys with a dot."""
-    flat: dict[str, Any] = {}
+    flat: Fields = {}
     for key, value in table.items():
         flat |= _flat(value, f"{before}{key}.") if isinstance(value, dict) else {f"{before}{key}": value}
     return flat
@@ -582,14 +582,14 @@ _Set = Annotated[
 ]
 
 
-def _given(parts: tuple[Part, ...], typed: dict[str, Any]) -> tuple[Given, dict[tuple[str, str], str]]:
+def _given(parts: tuple[Part, ...], typed: Fields) -> tuple[Given, dict[tuple[str, str], str]]:
     """Take the settings out of the parsed words, with each one's spelling for `core.settings.SPELLED`."""
     typed.pop("config", None)
     context = typed.pop("context", None)
-    in_file: Mapping[str, Any] = {} if context is None else context.meta.get(_FILE, {})
+    in_file: Record = {} if context is None else context.meta.get(_FILE, {})
     assignments = assigned(typed.pop("assignments", None))
     types: dict[str, str] = {}
-    by_option: dict[str, Any] = {}
+    by_option: Fields = {}
     spelled: dict[tuple[str, str], str] = {}
     for part in parts:
         for name, key in part.keys().items():

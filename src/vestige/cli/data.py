@@ -1,13 +1,12 @@
 """`vestige compile` and `vestige check-data`, and how every command reads data."""
 
 from pathlib import Path
-from typing import Any
 
 import typer
 
 from vestige import api
 from vestige.cli.command import Call, Part, command
-from vestige.core.text import one_line
+from vestige.core.text import Fields, one_line
 from vestige.report.text import print_json, print_soundness
 
 SOURCE = Part(
@@ -33,7 +32,7 @@ def compile_command(call: Call, as_json: bool = False) -> None:
     say_next("finetune", "MODEL", "--data", manifest["folder"], "--output-dir", "TARGET")
 
 
-def _summary(manifest: dict[str, Any]) -> list[str]:
+def _summary(manifest: Fields) -> list[str]:
     counts = manifest["counts"]
     lines = [
         f"{one_line(manifest['name'])}, seed {manifest['seed']}: {counts['contracts']:,} contracts of "

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import typer
 
@@ -10,7 +9,7 @@ from vestige.api.output import refuse_torchrun
 from vestige.cli.command import assigned, itself, numbers
 from vestige.core.errors import InputError
 from vestige.core.progress import progress_bar, say
-from vestige.core.text import value_in
+from vestige.core.text import Fields, value_in
 
 
 @itself(
@@ -138,6 +137,6 @@ def experiment_command(
     typer.echo(f"\ntables: {folder / 'tables' / name}")
 
 
-def _values(words: Sequence[str], option: str) -> dict[str, Any]:
+def _values(words: Sequence[str], option: str) -> Fields:
     """The values of KEY=VALUE words. Numbers are numbers, since Ray and submitit read no text for them."""
     return {key: value_in(text) for key, text in assigned(words, option).items()}

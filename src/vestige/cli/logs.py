@@ -2,15 +2,15 @@
 
 import gc
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from vestige.core.errors import InputError, PartialFailure
 from vestige.core.files import refuse_special
-from vestige.core.text import closest, one_line
+from vestige.core.text import Record, closest, one_line
 from vestige.report.text import print_audit, print_summaries, print_table
 
 if TYPE_CHECKING:
@@ -213,7 +213,7 @@ def judge_taken(
     run: "RunFolder",
     *,
     forget: str | None,
-    margins: Mapping[str, Any],
+    margins: Record,
     why: bool,
     as_json: bool,
 ) -> "list[AuditOutcome]":

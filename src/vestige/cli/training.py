@@ -1,7 +1,6 @@
 """`vestige finetune`, `vestige unlearn` and `vestige find-rate`: the learning rate at which a method reaches a goal."""
 
 import os
-from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,7 @@ from vestige.cli.command import Call, Given, Part, command, numbers
 from vestige.cli.data import SOURCE
 from vestige.core.errors import GoalNotReached, InputError, NotLearned
 from vestige.core.progress import say
-from vestige.core.text import one_line
+from vestige.core.text import Fields, Record, one_line
 from vestige.experiments.rates import find_rate
 from vestige.report.text import print_json, print_table
 
@@ -61,7 +60,7 @@ def finetune_command(call: Call, as_json: bool = False) -> None:
         )
 
 
-def method_names(typed: Mapping[str, Any], given: Given) -> list[str]:
+def method_names(typed: Record, given: Given) -> list[str]:
     """The method, before whose name its own settings have a key. A setting of another method is refused."""
     from vestige.methods import METHODS, PRESETS, find_method
 
@@ -197,7 +196,7 @@ def find_rate_command(call: Call, as_json: bool = False) -> None:
     """
     from vestige.api.output import say_next
 
-    changes: dict[str, Any] = {"method_settings": call.given.named(call.arguments["method"])}
+    changes: Fields = {"method_settings": call.given.named(call.arguments["method"])}
     if call.arguments.get("rates"):
         changes["rates"] = numbers(call.arguments["rates"], "--rates")
     found = call.run(**changes)

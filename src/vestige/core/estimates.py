@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from vestige.core.text import Fields
+
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
@@ -53,7 +55,7 @@ def end(x: float) -> float | None:
     return x
 
 
-def to_json(value: "DataclassInstance") -> dict[str, Any]:
+def to_json(value: "DataclassInstance") -> Fields:
     """`asdict` of what holds estimates, with null for their infinite ends."""
     return asdict(value, dict_factory=_finite_ends)
 
@@ -72,5 +74,5 @@ def from_json(stored: Any) -> Any:
     return values
 
 
-def _finite_ends(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _finite_ends(pairs: list[tuple[str, Any]]) -> Fields:
     return {k: end(v) if k in ("low", "high") and isinstance(v, float) else v for k, v in pairs}

@@ -6,11 +6,11 @@ An id is the leading hexadecimal digits of a SHA-256 over canonical JSON (sorted
 import hashlib
 import json
 import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from vestige.core.files import open_input
+from vestige.core.text import Record
 
 # With what is put before and after it a name stays within the 255 bytes of file systems.
 _LONGEST = 48
@@ -33,7 +33,7 @@ def file_digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def changed_keys(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[str]:
+def changed_keys(first: Record, second: Record) -> list[str]:
     """The names, sorted, under which two identities differ."""
     return sorted(k for k in first.keys() | second.keys() if first.get(k) != second.get(k))
 

@@ -3,13 +3,13 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 from pydantic import AfterValidator
 
 from vestige.core.ids import content_id
 from vestige.core.settings import packaged_toml
-from vestige.core.text import TextTuple, closest, one_line
+from vestige.core.text import Record, TextTuple, closest, one_line
 
 # Whether the retain set gives an answer away: states it, lets it be guessed, or neither.
 Scope = Literal["entailed", "guessable", "free"]
@@ -144,7 +144,7 @@ class QuestionForm(NamedTuple):
 
 
 _TABLE = packaged_toml(__package__, "forms.toml")
-LANGUAGES: Mapping[str, Mapping[str, Any]] = _TABLE["languages"]
+LANGUAGES: Mapping[str, Record] = _TABLE["languages"]
 """By language code: the language's name, the request to answer in it, and refusals."""
 QUESTION_FORMS: Mapping[str, QuestionForm] = {
     **{name: QuestionForm(**row) for name, row in _TABLE["forms"].items()},

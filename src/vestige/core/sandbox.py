@@ -17,6 +17,8 @@ from jinja2.runtime import Context, Undefined
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
 
+from vestige.core.text import Fields
+
 MOST_WORK = 10_000_000
 """Characters that a rendering may make and look at. A turn of a loop counts as _TURN characters, an entry as _ENTRY."""
 
@@ -129,8 +131,8 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
             self.filters.pop(name, None)
         for name in _RANDOM["globals"]:
             self.globals.pop(name, None)
-        self.filters = {name: _bounded(function) for name, function in dict[str, Any](self.filters).items()}
-        self.tests = {name: _bounded(function) for name, function in dict[str, Any](self.tests).items()}
+        self.filters = {name: _bounded(function) for name, function in Fields(self.filters).items()}
+        self.tests = {name: _bounded(function) for name, function in Fields(self.tests).items()}
 
     def add_filter(self, name: str, function: Callable[..., Any]) -> None:
         """A filter of one's own, under the same bound."""

@@ -15,7 +15,7 @@ from pydantic_core import ErrorDetails, to_jsonable_python
 
 from vestige.core.errors import InputError
 from vestige.core.files import read_text
-from vestige.core.text import closest, half_character, one_line
+from vestige.core.text import Fields, Record, closest, half_character, one_line
 
 SPELLED: ContextVar[Mapping[tuple[str, str], str]] = ContextVar("SPELLED", default=MappingProxyType({}))
 """How a person spelled a setting, such as `--learning-rate`, by `module:Class` and name. The command line fills this.
@@ -66,7 +66,7 @@ class Settings(BaseModel):
                 raise WrongSettings(_explain(type(self), error)) from error
 
     @classmethod
-    def build(cls, values: Mapping[str, Any], *, where: str = "settings") -> Self:
+    def build(cls, values: Record, *, where: str = "settings") -> Self:
         """Settings from names and values.
 
         An InputError names the place and the key, explains the mistake and suggests a key.
@@ -81,7 +81,7 @@ class Settings(BaseModel):
         given = {name: getattr(self, name) for name in self.model_fields_set}
         return type(defaults).build({**dict(defaults), **given})
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> Fields:
         """Return the settings as JSON values, for ids and records."""
         return self.model_dump(mode="json")
 
@@ -125,7 +125,7 @@ def type_in_words(annotation: Any) -> str:
     return _TYPES.get(annotation, "VALUE")
 
 
-def read_toml(path: Path) -> dict[str, Any]:
+def read_toml(path: Path) -> Fields:
     """The table in a TOML file. An InputError names the file and the place of a mistake."""
     try:
         return tomllib.loads(read_text(path, encoding="utf-8-sig"))
@@ -135,7 +135,7 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise InputError(f"{path}: not TOML ({error})") from error
 
 
-def packaged_toml(package: str, *path: str) -> dict[str, Any]:
+def packaged_toml(package: str, *path: str) -> Fields:
     """The table in a TOML file that comes with a package."""
     return tomllib.loads(resources.files(package).joinpath(*path).read_text(encoding="utf-8"))
 
@@ -144,7 +144,7 @@ DEL, ESCAPED_DEL = "\x7f", "\\u007f"
 """The one character that JSON leaves as it is and TOML does not admit."""
 
 
-def to_toml(values: Mapping[str, Any]) -> str:
+def to_toml(values: Record) -> str:
     """A flat table as TOML. Absent values (None) are left out, since TOML has none.
 
     Strings, numbers, booleans and their lists have the same form in JSON and TOML.

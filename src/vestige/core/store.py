@@ -5,7 +5,7 @@ types only after `typed`, which never guesses.
 """
 
 import json
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -16,7 +16,7 @@ from vestige.core.errors import InputError
 from vestige.core.estimates import from_json, to_json
 from vestige.core.files import read_json, read_jsonl, write_json
 from vestige.core.ids import canonical_json, changed_keys, content_id, file_digest
-from vestige.core.text import one_line
+from vestige.core.text import Fields, Record, one_line
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -76,7 +76,7 @@ def read_rows(path: Path, kind: type[T]) -> Iterator[T]:
     return (typed(f"{path}, record {n}", kind, row, remedy=AGAIN) for n, row in enumerate(read_jsonl(path), 1))
 
 
-def read_versioned(path: Path, *needed: str) -> dict[str, Any]:
+def read_versioned(path: Path, *needed: str) -> Fields:
     """The JSON object in `path`, if its schema is ours and it has the fields `needed`."""
     stored = read_json(path)
     if not isinstance(stored, dict) or stored.get("schema") != SCHEMA:
@@ -87,14 +87,14 @@ def read_versioned(path: Path, *needed: str) -> dict[str, Any]:
     return stored
 
 
-def write_sealed(path: Path, body: dict[str, Any], files: Iterable[Path] = ()) -> None:
+def write_sealed(path: Path, body: Fields, files: Iterable[Path] = ()) -> None:
     """Write what ends a piece of work, with a checksum of itself and of `files`, which lie with it or below."""
     of_files = {file.relative_to(path.parent).as_posix(): file_digest(file) for file in files}
     whole = {"schema": SCHEMA, **body, "files": of_files}
     write_json(path, {**whole, "seal": content_id(whole, length=64)})
 
 
-def read_sealed(path: Path, *needed: str) -> dict[str, Any]:
+def read_sealed(path: Path, *needed: str) -> Fields:
     """Read the output of `write_sealed`, without schema and checksums.
 
     Refused unless it and its files are as they were.
@@ -118,8 +118,8 @@ def read_sealed(path: Path, *needed: str) -> dict[str, Any]:
 def refuse_another(
     where: Path,
     label: str,
-    expected: Mapping[str, Any],
-    stored: Mapping[str, Any],
+    expected: Record,
+    stored: Record,
     *,
     out: str = "choose another folder",
 ) -> None:
@@ -130,7 +130,7 @@ def refuse_another(
         raise InputError(f"{where} holds another {label} (it differs in {', '.join(changed)}). {out}")
 
 
-def claim(path: Path, expected: Mapping[str, Any], label: str, *, out: str = "choose another folder") -> None:
+def claim(path: Path, expected: Record, label: str, *, out: str = "choose another folder") -> None:
     """Record the request that a folder belongs to. Reject a folder with `what` from a different request."""
     identity = {"schema": SCHEMA, **expected}
     if path.exists():

@@ -6,10 +6,10 @@ another. The rate is chosen on part of the questions and reported on the rest, s
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Unpack
 
 import vestige
 from vestige import api
@@ -17,7 +17,7 @@ from vestige.api.inputs import DataLike, HowRead, ModelLike, PathLikeStr, Readin
 from vestige.api.training import Save
 from vestige.core.errors import InputError, NotFinite
 from vestige.core.files import locked, write_json
-from vestige.core.text import one_line
+from vestige.core.text import Fields, Record, one_line
 
 RATES = (1e-6, 3e-6, 1e-5, 3e-5, 1e-4, 3e-4, 1e-3)
 """The rates that are tried by default."""
@@ -50,7 +50,7 @@ class FoundRate(api.Rows):
     candidates: tuple[Candidate, ...]
 
     @property
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[Fields]:
         """A row per rate that was tried."""
         rows = [asdict(candidate) for candidate in self.candidates]
         for row in rows:
@@ -73,7 +73,7 @@ def find_rate(
     metric: str = "rouge1_recall",
     items: int = 64,
     max_new_tokens: int = 64,
-    method_settings: Mapping[str, Any] | None = None,
+    method_settings: Record | None = None,
     seed: int = 0,
     training: "vestige.Training | None" = None,
     save: Save = "merged",

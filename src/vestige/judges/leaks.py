@@ -6,18 +6,19 @@ A judge's error is measured on labelled replies (`error_of`) and stored with its
 into a share.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from importlib import resources
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from vestige.core.errors import InputError
 from vestige.core.files import locked, read_jsonl
 from vestige.core.ids import content_id
 from vestige.core.store import typed
+from vestige.core.text import Fields, Record
 from vestige.judges.base import Request, Writer
 from vestige.judges.spec import LeakJudgeSettings, judge_spec
 from vestige.judges.tasks import PromptedJudge, find_task
@@ -65,10 +66,10 @@ class LeakJudge:
     """
 
     writer: Writer
-    model: Mapping[str, Any]
+    model: Record
     lock: Path | None = None
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> Fields:
         """The model, and the version of the task's words."""
         return {**self.model, "task": TASK, "version": find_task(TASK).version}
 

@@ -14,7 +14,7 @@ import json
 import logging
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 from vestige.core.errors import InputError
 from vestige.core.files import append_lines, drop_torn_line, json_line, locked, read_json, write_json
 from vestige.core.ids import content_id
-from vestige.core.text import one_line
+from vestige.core.text import Fields, Record, one_line
 from vestige.judges.base import WriterPrompt, Written
 from vestige.judges.spec import ServerSettings
 from vestige.models.address import Amount
@@ -61,7 +61,7 @@ class Kept(NamedTuple):
     model: str
 
 
-def request_name(url: str, body: Mapping[str, Any]) -> str:
+def request_name(url: str, body: Record) -> str:
     """A request's name: the digest of all that can change its reply."""
     return content_id({"version": VERSION, "url": url, "body": body}, length=32)
 
@@ -93,7 +93,7 @@ class ServerReplies:
         except (TypeError, KeyError) as error:
             raise InputError(f"{path} is no file of kept replies. Remove it to have its request asked again") from error
 
-    def write(self, name: str, url: str, body: Mapping[str, Any], replies: Sequence[Kept]) -> None:
+    def write(self, name: str, url: str, body: Record, replies: Sequence[Kept]) -> None:
         """Count the last reply to a request, and store all replies."""
         reply = replies[-1]
         row = {
@@ -248,11 +248,11 @@ class ServerWriter:
             )
 
 
-def body_of(settings: ServerSettings, prompt: WriterPrompt) -> dict[str, Any]:
+def body_of(settings: ServerSettings, prompt: WriterPrompt) -> Fields:
     """Return the request's body."""
     # Without a system message a model is asked as it stands, under its template's own one.
     system = [{"role": "system", "content": prompt.system}] if prompt.system else []
-    body: dict[str, Any] = {
+    body: Fields = {
         "model": settings.model,
         "messages": [*system, {"role": "user", "content": prompt.user}],
         settings.tokens_field: prompt.max_tokens + settings.reasoning_tokens,

@@ -26,7 +26,7 @@ from pydantic import (
 
 from vestige.core.errors import InputError
 from vestige.core.settings import Settings
-from vestige.core.text import closest, one_line
+from vestige.core.text import Fields, closest, one_line
 from vestige.judges import known_judges
 from vestige.models.address import FORM, Limits, Server, is_address, server_at
 
@@ -88,7 +88,7 @@ class ServerSettings(Server):
             return None
         return value
 
-    def judge_identity(self) -> dict[str, Any]:
+    def judge_identity(self) -> Fields:
         """What of a judge on a server can change its verdicts."""
         return {"judge": "server", **{key: value for key, value in self.identity().items() if key in _CHANGES_VERDICTS}}
 

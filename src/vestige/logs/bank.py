@@ -8,11 +8,10 @@ for each base holds their scores by question, without texts: a question is known
 import json
 import lzma
 import tomllib
-from collections.abc import Mapping
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,7 +19,7 @@ from vestige.artifacts.scores import Measurement
 from vestige.core.errors import InputError
 from vestige.core.files import MOST_READ, open_input
 from vestige.core.ids import content_id
-from vestige.core.text import TextTuple, closest, one_line
+from vestige.core.text import Record, TextTuple, closest, one_line
 from vestige.logs.log import Beginning, GivenLog, How, Log, LogPart
 
 
@@ -154,9 +153,9 @@ def read(path: Path, how: How) -> Log:
 
 
 @cache
-def _stored(path: Path) -> Mapping[str, Any]:
+def _stored(path: Path) -> Record:
     with open_input(path, most=MOST_READ) as file:
-        stored: Mapping[str, Any] = json.loads(lzma.decompress(file.read()))
+        stored: Record = json.loads(lzma.decompress(file.read()))
     return stored
 
 

@@ -5,12 +5,11 @@ from pathlib import Path
 from typing import Any
 
 from vestige.artifacts.scores import Measurement
-from vestige.core.text import one_line
+from vestige.core.text import Record, one_line
 from vestige.logs.log import (
     NOTE,
     Beginning,
     How,
-    Json,
     Log,
     LogReading,
     hits_or_graded,
@@ -56,7 +55,7 @@ def read(path: Path, how: How) -> Log:
     return reading.log()
 
 
-def _of(row: Json, key: str) -> Json:
+def _of(row: Record, key: str) -> Record:
     value = row.get(key)
     if isinstance(value, dict):
         return value

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from vestige.core.errors import InputError
-from vestige.core.text import TextTuple, closest, one_line
+from vestige.core.text import Record, TextTuple, closest, one_line
 from vestige.logs import BESIDE, log_files, reader_of, why_unread
 from vestige.logs.log import GivenLog
 from vestige.logs.open_unlearning import settings_in
@@ -304,7 +304,7 @@ def _of_settings(path: Path, root: Path) -> _PlacedLog | _Unplaced | None:
     return None
 
 
-def _as_set(path: Path, folder: Path, root: Path, settings: Mapping[str, Any]) -> _PlacedLog | _Unplaced | None:
+def _as_set(path: Path, folder: Path, root: Path, settings: Record) -> _PlacedLog | _Unplaced | None:
     mode = _text(settings, "mode")
     model_path = _text(settings, "model", "model_args", "pretrained_model_name_or_path")
     forget = _text(settings, "forget_split")
@@ -371,7 +371,7 @@ _CHANGE = re.compile(r"load_in_[48]bit$|quant_method$|gguf_file$")
 """Keys of settings: of another model that took part in the replies, of an adapter, of a change of the weights."""
 
 
-def _path_in(settings: Mapping[str, Any], key: re.Pattern[str]) -> str:
+def _path_in(settings: Record, key: re.Pattern[str]) -> str:
     """The value of the first such key about the model, "" where there is none."""
     waiting = [settings.get(part) for part in ("model", "generation", "generation_args")]
     waiting.append({name: value for name, value in settings.items() if isinstance(value, str)})
@@ -386,7 +386,7 @@ def _path_in(settings: Mapping[str, Any], key: re.Pattern[str]) -> str:
     return ""
 
 
-def _family(task: Mapping[str, str | None] | None, settings: Mapping[str, Any]) -> str:
+def _family(task: Mapping[str, str | None] | None, settings: Record) -> str:
     """The data and the base model, by the task or otherwise by the tokeniser."""
     if task is not None:
         return f"{task['kind']} {task['model']}"
@@ -396,7 +396,7 @@ def _family(task: Mapping[str, str | None] | None, settings: Mapping[str, Any]) 
     return ""
 
 
-def _trained_on(settings: Mapping[str, Any]) -> str:
+def _trained_on(settings: Record) -> str:
     """Return the part of TOFU in a training's data, "" if the settings lack it."""
     data = settings.get("data")
     train = data.get("train") if isinstance(data, dict) else None

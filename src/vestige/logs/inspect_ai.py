@@ -16,12 +16,11 @@ from pydantic_core import from_json
 from vestige.artifacts.scores import Measurement
 from vestige.core.errors import InputError
 from vestige.core.files import MOST_READ, Unpacked, open_input
-from vestige.core.text import one_line
+from vestige.core.text import Fields, Record, one_line
 from vestige.logs.log import (
     NOTE,
     Beginning,
     How,
-    Json,
     Log,
     LogReading,
     hits_or_graded,
@@ -57,7 +56,7 @@ def read(path: Path, how: How) -> Log:
     header, samples = _stored(path)
     reading = LogReading(path, how)
     stated = header.get("eval")
-    evaluation: Json = stated if isinstance(stated, dict) else {}
+    evaluation: Record = stated if isinstance(stated, dict) else {}
     reading.task = str(evaluation.get("task") or "")
     for part, name in (("eval", "model_generate_config"), ("plan", "config")):
         config = header[part].get(name) if isinstance(header.get(part), dict) else None
@@ -91,11 +90,11 @@ class _Samples:
         self.scores: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
         self.reasons: dict[str, str] = {}
         self.errored: Counter[str] = Counter()
-        self.notes: dict[str, Any] = {}
+        self.notes: Fields = {}
         self.unread: dict[str, str] = {}
         self._seen: set[tuple[str, str]] = set()
 
-    def add(self, path: Path, sample: Json) -> None:
+    def add(self, path: Path, sample: Record) -> None:
         item, epoch = str(sample["id"]), str(sample.get("epoch", 1))
         if (item, epoch) in self._seen:
             raise InputError(
@@ -132,7 +131,7 @@ class _Samples:
                 self.reasons[item] = "the log does not hold the sample"
 
 
-def _by_scorer(sample: Json) -> Json:
+def _by_scorer(sample: Record) -> Record:
     """The scores of a sample by scorer. Some writers list them, and the oldest logs have one under `score`."""
     scores = sample.get("scores", sample.get("score"))
     if isinstance(scores, list):
@@ -177,7 +176,7 @@ def _add(reading: LogReading, table: _Samples, name: str, scored: Mapping[str, l
     )
 
 
-def _stored(path: Path) -> tuple[Json, Any]:
+def _stored(path: Path) -> tuple[Record, Any]:
     """The header and the samples of a log. The samples are None where it holds the header alone."""
     with open_input(path) as file:
         packed = file.read(2) == b"PK"
@@ -189,7 +188,7 @@ def _stored(path: Path) -> tuple[Json, Any]:
     return stored, stored.get("samples")
 
 
-def _archive(path: Path) -> tuple[dict[str, Any], Any]:
+def _archive(path: Path) -> tuple[Fields, Any]:
     # Inspect packs with zstd, which Python reads from 3.14 on.
     if sys.version_info >= (3, 14):
         opened = zipfile.ZipFile

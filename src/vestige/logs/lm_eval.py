@@ -13,12 +13,11 @@ from typing import Any
 import numpy as np
 
 from vestige.artifacts.scores import Measurement, QuestionType
-from vestige.core.text import one_line
+from vestige.core.text import Fields, Record, one_line
 from vestige.logs.log import (
     NOTE,
     Beginning,
     How,
-    Json,
     Log,
     LogReading,
     hits_or_graded,
@@ -57,9 +56,9 @@ def read(path: Path, how: How) -> Log:
     return reading.log()
 
 
-def _by_filter(rows: Sequence[Json]) -> dict[str, list[Json]]:
+def _by_filter(rows: Sequence[Record]) -> dict[str, list[Record]]:
     """The rows of each filter. Old versions do not name it: they write all documents again for each filter."""
-    by_filter: dict[str, list[Json]] = {}
+    by_filter: dict[str, list[Record]] = {}
     seen: dict[str, int] = {}
     for row in rows:
         if "filter" in row:
@@ -76,11 +75,11 @@ def _by_filter(rows: Sequence[Json]) -> dict[str, list[Json]]:
     return by_filter
 
 
-def _add(reading: LogReading, rows: list[Json], suffix: str) -> None:
+def _add(reading: LogReading, rows: list[Record], suffix: str) -> None:
     rows = sorted(rows, key=lambda row: _order(row["doc_id"]))
     requests = [_requests(row["arguments"]) for row in rows]
     first = [calls[0] if calls else [] for calls in requests]
-    about: dict[str, Any] = {
+    about: Fields = {
         "ids": [str((_note(row, "") or {}).get("item", row["doc_id"])) for row in rows],
         "prompts": [call[0] if call else "" for call in first],
         "answers": [row["target"] for row in rows],
@@ -118,7 +117,7 @@ def _add(reading: LogReading, rows: list[Json], suffix: str) -> None:
         reading.settings |= {key: str(settings[key]) for key in ALIKE if key in settings}
 
 
-def _note(row: Json, metric: str) -> Any:
+def _note(row: Record, metric: str) -> Any:
     document = row.get("doc")
     if isinstance(document, dict):
         return note_on(document.get(NOTE), metric)
@@ -138,7 +137,7 @@ def _requests(stored: Any) -> list[list[Any]]:
     return [list(one.values()) if isinstance(one, dict) else in_order(one) for one in requests]
 
 
-def _metrics(rows: Sequence[Json]) -> list[str]:
+def _metrics(rows: Sequence[Record]) -> list[str]:
     for row in rows:
         if isinstance(row.get("metrics"), list):
             return [str(name) for name in row["metrics"]]
@@ -146,14 +145,14 @@ def _metrics(rows: Sequence[Json]) -> list[str]:
     return numbers
 
 
-def _reply(row: Json) -> str:
+def _reply(row: Record) -> str:
     replies = in_order(row.get("filtered_resps")) or [""]
     if isinstance(replies[0], str):
         return replies[0]
     return ""
 
 
-def _options(rows: Sequence[Json], requests: Sequence[list[list[Any]]]) -> list[np.ndarray] | None:
+def _options(rows: Sequence[Record], requests: Sequence[list[list[Any]]]) -> list[np.ndarray] | None:
     """The log-likelihoods of all options of every document, in nats. None where the documents were not asked so."""
     found = []
     for row, calls in zip(rows, requests, strict=True):
@@ -177,10 +176,10 @@ def _options_asked(requests: Sequence[list[list[Any]]]) -> QuestionType:
 def _add_options(
     reading: LogReading,
     options: list[np.ndarray],
-    rows: Sequence[Json],
+    rows: Sequence[Record],
     requests: Sequence[list[list[Any]]],
     label: tuple[QuestionType, str],
-    about: Json,
+    about: Record,
 ) -> None:
     asked, suffix = label
     right = _right_options(options, rows, requests)
@@ -217,7 +216,7 @@ def _add_options(
 
 
 def _right_options(
-    options: Sequence[np.ndarray], rows: Sequence[Json], requests: Sequence[list[list[Any]]]
+    options: Sequence[np.ndarray], rows: Sequence[Record], requests: Sequence[list[list[Any]]]
 ) -> list[int | None] | None:
     """The place of the right option of every document. None where no way of reading the target fits the log's `acc`."""
     by_number: list[int | None] = []

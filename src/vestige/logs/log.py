@@ -19,11 +19,9 @@ from vestige.artifacts.scores import Measurement, ScoreType, Split
 from vestige.core.errors import InputError
 from vestige.core.files import MOST_READ, open_input, read_bytes, read_json
 from vestige.core.store import typed
-from vestige.core.text import TextTuple, one_line
+from vestige.core.text import Fields, Record, TextTuple, one_line
 
 Scores = Float[np.ndarray, " N"]
-Json = Mapping[str, Any]
-"""An object of a log."""
 
 
 NOTE = "vestige"
@@ -72,7 +70,7 @@ class LogPart(NamedTuple):
 
     def only(self, places: Sequence[int]) -> "LogPart":
         """The part with the questions at these places alone, in this order."""
-        kept: dict[str, Any] = {"scores": self.scores[list(places)]}
+        kept: Fields = {"scores": self.scores[list(places)]}
         if self.otherwise is not None:
             kept["otherwise"] = self.otherwise[list(places)]
         for name in ("ids", "prompts", "questions", "answers", "replies", "notes"):
@@ -165,7 +163,7 @@ class Beginning:
         return _begun(self.head, self.whole)
 
     @property
-    def first_row(self) -> Json:
+    def first_row(self) -> Record:
         """The object in the first line of a file of JSON lines, or the first of a list. Empty where there is none."""
         value = self.value
         if isinstance(value, list):
@@ -353,7 +351,7 @@ class LogReading:
             raise InputError(f"{self.path}: {label} has not as many texts as scores. The log is damaged.")
         self.parts.append(part)
 
-    def _add_noted(self, scores: list[Any], columns: Mapping[str, list[Any]], notes: Sequence[Json]) -> None:
+    def _add_noted(self, scores: list[Any], columns: Mapping[str, list[Any]], notes: Sequence[Record]) -> None:
         """Take the scores of one measurement of an export, split by split."""
         by_split: dict[str, list[int]] = {}
         for place, note in enumerate(notes):
@@ -375,7 +373,7 @@ class LogReading:
                 values = [None if value is None else turn - value for value in values]
                 known = [note._replace(chance=None if note.chance is None else turn - note.chance) for note in known]
             reasons = {at: str(notes[n]["reason"]) for at, n in enumerate(places) if notes[n].get("reason")}
-            of_split: dict[str, Any] = {}
+            of_split: Fields = {}
             for name, column in columns.items():
                 if column:
                     of_split[name] = [column[n] for n in places]
@@ -395,14 +393,14 @@ class LogReading:
         return Log(tuple(self.parts), prompt, dict(self.settings), tuple(dict.fromkeys(self.unread)))
 
 
-def _noted(path: Path, note: Json) -> Noted:
+def _noted(path: Path, note: Record) -> Noted:
     chance = note.get("chance")
     if chance is not None and (not isinstance(chance, int | float) or not math.isfinite(chance)):
         raise InputError(f"{path}: the chance {one_line(str(chance), width=40)} is no number. The export was changed.")
     return Noted(str(note.get("fact") or ""), str(note.get("group") or ""), chance)
 
 
-def note_on(note: Any, measurement: str) -> dict[str, Any] | None:
+def note_on(note: Any, measurement: str) -> Fields | None:
     """The note of a Vestige export on a question, for one of several measurements. None in a log of the tool's own."""
     measured = note.get("measured") if isinstance(note, dict) else None
     if isinstance(measured, dict):
@@ -632,7 +630,7 @@ def _slowly(path: Path, number: int, line: bytes) -> Any:
         raise InputError(f"{path}, line {number}: is not JSON ({one_line(str(error))}). The log is damaged.") from error
 
 
-def listed(where: Path, value: Any, keys: Sequence[str]) -> list[Json]:
+def listed(where: Path, value: Any, keys: Sequence[str]) -> list[Record]:
     """A list of objects that all have `keys`, or an InputError."""
     if not isinstance(value, list) or not all(isinstance(row, dict) and all(k in row for k in keys) for row in value):
         raise InputError(f"{where}: is no list of objects with {', '.join(keys)}. The log is damaged or another tool's")

@@ -25,12 +25,11 @@ import yaml
 from vestige.artifacts.scores import Measurement, QuestionType, ScoreType
 from vestige.core.errors import InputError
 from vestige.core.files import read_text
-from vestige.core.text import TextTuple, one_line
+from vestige.core.text import Record, TextTuple, one_line
 from vestige.logs.log import (
     NOTE,
     Beginning,
     How,
-    Json,
     Log,
     LogReading,
     Scores,
@@ -101,7 +100,7 @@ def holds(start: Beginning) -> bool:
     return any(isinstance(metric, dict) and _has_values(metric) for metric in value.values())
 
 
-def _has_values(metric: Json) -> bool:
+def _has_values(metric: Record) -> bool:
     if "value_by_index" in metric:
         return True
     return any(isinstance(side, dict) and "value_by_index" in side for side in metric.values())
@@ -121,7 +120,7 @@ def read(path: Path, how: How) -> Log:
     return reading.log()
 
 
-def _read_metric(reading: LogReading, stored: Json, name: str, metric: Json) -> None:
+def _read_metric(reading: LogReading, stored: Record, name: str, metric: Record) -> None:
     split, _, measure = name.partition("_")
     keys, rows = _rows(metric)
     if name.startswith("mia_"):
@@ -147,7 +146,7 @@ def _read_metric(reading: LogReading, stored: Json, name: str, metric: Json) -> 
     _add(reading, SPLITS[split], known, (keys, rows), (stored, name))
 
 
-def _add_noted(reading: LogReading, rows: Sequence[Json]) -> None:
+def _add_noted(reading: LogReading, rows: Sequence[Record]) -> None:
     """Take a metric that Vestige exported."""
     notes = [row[NOTE] for row in rows]
     if not all(isinstance(note, dict) for note in notes):
@@ -164,7 +163,7 @@ def _add_noted(reading: LogReading, rows: Sequence[Json]) -> None:
     )
 
 
-def _rows(metric: Any) -> tuple[list[str], list[Json]]:
+def _rows(metric: Any) -> tuple[list[str], list[Record]]:
     """Return a metric's value of each question, in order, with its index. A question without values is {}."""
     values = metric.get("value_by_index") if isinstance(metric, dict) else None
     keys, rows = indexed(values)
@@ -182,8 +181,8 @@ def _add(
     reading: LogReading,
     split: str,
     metric: _Metric,
-    values: tuple[list[str], list[Json]],
-    source: tuple[Json, str],
+    values: tuple[list[str], list[Record]],
+    source: tuple[Record, str],
 ) -> None:
     keys, rows = values
     column = next((key for key in metric.keys if key in rows[0]), metric.keys[0])
@@ -211,7 +210,7 @@ def _add(
     )
 
 
-def _right_option(row: Json) -> Any:
+def _right_option(row: Record) -> Any:
     """The probability of the option that the label names by its letter."""
     position, options = ord((str(row.get("label")).strip() or "?")[0]) - ord("A"), in_order(row.get("prob"))
     if 0 <= position < len(options):
@@ -224,7 +223,7 @@ _DEFINITIONS = {"closer_to_1_better": _RATIO, "true_better": _RATIO, "prob_mean"
 
 
 def _truths(
-    path: Path, source: tuple[Json, str], keys: Sequence[str], stored: Sequence[Any]
+    path: Path, source: tuple[Record, str], keys: Sequence[str], stored: Sequence[Any]
 ) -> tuple[Sequence[float], Sequence[float] | None]:
     """The shares of the true wording, and those by the other definition where the log fits two.
 
@@ -249,7 +248,7 @@ def _truths(
     return ratios.tolist(), values.tolist()
 
 
-def _fitting(path: Path, log: Json, name: str, keys: Sequence[str], values: Scores) -> set[str]:
+def _fitting(path: Path, log: Record, name: str, keys: Sequence[str], values: Scores) -> set[str]:
     """Return the kinds of score that match the log, by its content and settings."""
     known = values[~np.isnan(values)]
     # A share is at most 1.
@@ -276,7 +275,7 @@ def _fitting(path: Path, log: Json, name: str, keys: Sequence[str], values: Scor
     return fits or {_RATIO, _SHARE}
 
 
-def _by_parts(log: Json, name: str, keys: Sequence[str], values: Scores) -> str:
+def _by_parts(log: Record, name: str, keys: Sequence[str], values: Scores) -> str:
     """The kind of score that agrees with the losses from which it was made. "" where they are not logged."""
     split = name.partition("_")[0]
     metrics = {str(key).lower(): metric for key, metric in log.items()}

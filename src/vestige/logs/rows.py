@@ -11,13 +11,12 @@ from typing import Any, NamedTuple
 
 from vestige.artifacts.scores import Measurement
 from vestige.core.errors import InputError
-from vestige.core.text import TextTuple, closest, one_line
+from vestige.core.text import Fields, Record, TextTuple, closest, one_line
 from vestige.data.tables import read_table, separated
 from vestige.logs.log import (
     TASKS,
     Beginning,
     How,
-    Json,
     Log,
     LogReading,
     json_lines,
@@ -63,7 +62,7 @@ class _Block(NamedTuple):
     """Rows, and the keys under which they are in their file."""
 
     keys: TextTuple
-    rows: Sequence[Json]
+    rows: Sequence[Record]
 
 
 _OWNED = {"model", "role"}
@@ -186,7 +185,7 @@ def _blocks(value: Any, columns: Mapping[str, str] | None = None, keys: TextTupl
         yield from _blocks(inner, columns, (*keys, str(key)))
 
 
-def _scores_in(rows: Sequence[Json], columns: Mapping[str, str]) -> dict[str, Measurement]:
+def _scores_in(rows: Sequence[Record], columns: Mapping[str, str]) -> dict[str, Measurement]:
     """Return the columns of scores with their measurements."""
     names = dict.fromkeys(str(name) for row in rows[:20] for name in row)
     known = SCORES
@@ -231,7 +230,7 @@ def _add(reading: LogReading, block: _Block, columns: Mapping[str, str]) -> None
     words = "_".join(block.keys).split("_")
     split_key = next((word for word in words if word in _DATA_SPLITS), "")
     outer = [key for key in block.keys if key not in ("per_item", "per_sample", "items", "rows", "results")]
-    by_split: dict[str, list[Json]] = {}
+    by_split: dict[str, list[Record]] = {}
     _refuse_totals(reading.path, block.rows, column)
     for row in block.rows:
         stated = str(row.get(column["split"]) or "") if column["split"] else ""
@@ -250,7 +249,7 @@ def _add(reading: LogReading, block: _Block, columns: Mapping[str, str]) -> None
 _TOTALS = ("mean", "average", "avg", "total", "overall", "sum")
 
 
-def _refuse_totals(path: Path, rows: Sequence[Json], column: Mapping[str, str]) -> None:
+def _refuse_totals(path: Path, rows: Sequence[Record], column: Mapping[str, str]) -> None:
     """Reject a row that sums up the others: it would count as a question."""
     question, item = column["question"], column["id"]
     asks = bool(question) and any(row.get(question) not in (None, "") for row in rows)
@@ -264,18 +263,18 @@ def _refuse_totals(path: Path, rows: Sequence[Json], column: Mapping[str, str]) 
 def _add_rows(
     reading: LogReading,
     split: str,
-    rows: Sequence[Json],
+    rows: Sequence[Record],
     column: Mapping[str, str],
     scores: Mapping[str, Measurement],
 ) -> None:
-    about: dict[str, Any] = {}
+    about: Fields = {}
     if column["id"]:
         about["ids"] = [str(row.get(column["id"])) for row in rows]
         refuse_repeated(reading.path, reading.task or split, about["ids"])
     question, answer = column["question"], column["answer"]
     if question and answer and not column["id"] and len({str(row.get(question)) for row in rows}) < len(rows):
         # The same words may ask for several answers, and a row may stand in the file several times.
-        apart: dict[str, Json] = {}
+        apart: dict[str, Record] = {}
         for row in rows:
             first = apart.setdefault(f"{row.get(question)} = {row.get(answer)}", row)
             # Of two scores neither is the model's: the first could hide what the second shows.
@@ -301,7 +300,7 @@ def _add_rows(
         reading.add(split, measurement, values, **about)
 
 
-def _right_options(rows: Sequence[Json]) -> tuple[list[float | None], float | None]:
+def _right_options(rows: Sequence[Record]) -> tuple[list[float | None], float | None]:
     """The probability of the right option of each row, and what guessing scores."""
     options = {m.group(1).upper(): name for name in rows[0] if (m := _OPTION.fullmatch(str(name)))}
     letters = [

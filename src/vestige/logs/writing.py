@@ -16,6 +16,7 @@ from vestige.artifacts.exports import EEE_SCHEMA, without_paths
 from vestige.artifacts.scores import Measurement, Question, Role, ScoreTable, Texts
 from vestige.core.files import json_line
 from vestige.core.ids import slug
+from vestige.core.text import Fields
 from vestige.logs.log import NOTE
 from vestige.logs.open_unlearning import METRICS
 
@@ -32,9 +33,9 @@ class ExportedScore:
     chance: float | None
     texts: Texts
 
-    def note(self) -> dict[str, Any]:
+    def note(self) -> Fields:
         """Return the values without a field in another tool's format."""
-        note: dict[str, Any] = {"item": self.item, "measurement": asdict(self.measurement), **asdict(self.question)}
+        note: Fields = {"item": self.item, "measurement": asdict(self.measurement), **asdict(self.question)}
         if self.chance is not None:
             note["chance"] = self.chance
         if self.reason:
@@ -110,7 +111,7 @@ def _means(rows: Sequence[ExportedScore]) -> float | None:
     return None
 
 
-def _item_note(rows: Sequence[ExportedScore]) -> dict[str, Any]:
+def _item_note(rows: Sequence[ExportedScore]) -> Fields:
     """The note of a question with several measurements."""
     measured = {}
     for row in rows:
@@ -194,7 +195,7 @@ def lm_eval_samples(model: ExportedModel) -> dict[str, str]:
             **{row.measurement.name: row.score for row in rows},
         }
         files.setdefault(rows[0].question.split, []).append(json_line(line))
-    results: dict[str, dict[str, Any]] = {}
+    results: dict[str, Fields] = {}
     for (split, name), rows in model.by(_split_and_name).items():
         of_task = results.setdefault(f"vestige_{split}", {"alias": f"vestige_{split}"})
         of_task[f"{name},none"] = _means(rows)
@@ -274,7 +275,7 @@ def eee_samples(model: ExportedModel, evaluation: str) -> str:
     return "".join(lines)
 
 
-def eee_means(model: ExportedModel) -> list[dict[str, Any]]:
+def eee_means(model: ExportedModel) -> list[Fields]:
     """The aggregate results of the instance file."""
     results = []
     for name, rows in model.by(_name).items():

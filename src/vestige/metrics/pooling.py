@@ -9,7 +9,7 @@ contracts or persons are resampled.
 import itertools
 import math
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -17,6 +17,7 @@ from scipy.special import stdtr, stdtrit
 
 from vestige.core.errors import InputError
 from vestige.core.seeds import derive_seed
+from vestige.core.text import Fields
 from vestige.metrics.contrasts import holm
 from vestige.metrics.intervals import LEAST_CLUSTERS, LEVEL, interval_over_seeds
 
@@ -64,7 +65,7 @@ def pool(
         table = pandas.concat(list(frames), ignore_index=True)
     columns = [name for name in by if name != compare]
     _check(table, [*columns, "value", "item", "seed", match or "item", compare or "item"])
-    rows: list[dict[str, Any]] = []
+    rows: list[Fields] = []
     for key, group in table.groupby(columns, sort=False, dropna=False):
         place = dict(zip(columns, key, strict=True))
         if compare is None:
@@ -111,7 +112,7 @@ def _scores(group: "DataFrame", name: str) -> _Scores:
     return _Scores(table, [str(edge) for edge in edges])
 
 
-def _mean(group: "DataFrame", *, seed: int) -> dict[str, Any]:
+def _mean(group: "DataFrame", *, seed: int) -> Fields:
     scores = _scores(group, "item")
     values = scores.table.to_numpy(dtype=float)
     interval = interval_over_seeds(values, clusters=scores.clusters, bounds=(0.0, 1.0), seed=seed, resamples=RESAMPLES)
@@ -129,7 +130,7 @@ def _mean(group: "DataFrame", *, seed: int) -> dict[str, Any]:
     }
 
 
-def _compared(first: "DataFrame", second: "DataFrame", match: str | None) -> dict[str, Any]:
+def _compared(first: "DataFrame", second: "DataFrame", match: str | None) -> Fields:
     """Second less first over the seeds of both, and with `match` over the questions of both."""
     left, right = _scores(first, match or "item"), _scores(second, match or "item")
     seeds = left.table.index.intersection(right.table.index)

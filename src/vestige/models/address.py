@@ -4,14 +4,14 @@
 """
 
 from collections.abc import Collection
-from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
+from typing import Literal, NamedTuple, TypeAlias, TypeVar
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
 from vestige.core.errors import InputError
 from vestige.core.settings import Settings
-from vestige.core.text import one_line
+from vestige.core.text import Fields, one_line
 
 FORM = "http://localhost:8000/v1#name"
 
@@ -129,7 +129,7 @@ class Address(Server):
         return f"{self.url}#{self.model}"
 
     @property
-    def identity_of_asking(self) -> dict[str, Any]:
+    def identity_of_asking(self) -> Fields:
         """Return the parts that can change an answer."""
         fields = {"url", "model", "tokenizer", "scores", "context"}
         return {key: value for key, value in self.identity().items() if key in fields}
@@ -193,7 +193,7 @@ def server_at(model: str, kind: type[S]) -> S:
     if {"url", "model"} & set(names) or len(set(names)) < len(names):
         raise InputError(f"{shown!r}: an address repeats a setting, or has url or model as a setting")
     path = parts.path.rstrip("/").removesuffix("/chat/completions").removesuffix("/completions")
-    settings: dict[str, Any] = {"url": f"{parts.scheme}://{parts.netloc}{path}", "model": unquote(parts.fragment)}
+    settings: Fields = {"url": f"{parts.scheme}://{parts.netloc}{path}", "model": unquote(parts.fragment)}
     return kind.build({**settings, **dict(query)}, where=f"the address {shown}")
 
 

@@ -21,7 +21,7 @@ from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from vestige.core.errors import InputError
 from vestige.core.ids import content_id
-from vestige.core.text import TextTuple, one_line
+from vestige.core.text import Fields, Record, TextTuple, one_line
 from vestige.models.address import Address, Amount, address
 from vestige.models.folders import ModelDigest, tokenizer_digest
 from vestige.models.generation import Reply, Sampling
@@ -63,7 +63,7 @@ class Ability:
     """The input that a server accepts: prompts as tokens or as chats, and the further settings."""
 
     form: Literal["tokens", "chat"]
-    more: Mapping[str, Any]
+    more: Record
     tokens_field: str = "max_tokens"
 
 
@@ -118,7 +118,7 @@ class Endpoint:
         context: int | None,
         sampling: Sampling | None,
     ) -> Iterator[Job[Reply]]:
-        options: list[dict[str, Any]] = [{"temperature": 0.0} for _ in prompts]
+        options: list[Fields] = [{"temperature": 0.0} for _ in prompts]
         if sampling is not None:
             draws = {"temperature": sampling.temperature, "top_p": sampling.top_p}
             options = [{**draws, "seed": seed % _SEEDS} for seed in sampling.seeds]
@@ -172,9 +172,7 @@ class Endpoint:
             scores.append(LetterScore(logp, tied[0] if tied else -1, best, max(1, len(tied))))
         return scores
 
-    def _reply_job(
-        self, prompt: Sequence[int], room: int, how: Mapping[str, Any], end_ids: Sequence[int]
-    ) -> Job[Reply]:
+    def _reply_job(self, prompt: Sequence[int], room: int, how: Record, end_ids: Sequence[int]) -> Job[Reply]:
         path, body = self._asked(prompt)
         body |= {self.ability.tokens_field: room, **self.ability.more, **how}
         if "return_token_ids" in body:
@@ -190,7 +188,7 @@ class Endpoint:
 
         return Job(path, body, read, Amount(1, len(prompt), room))
 
-    def _asked(self, prompt: Sequence[int]) -> tuple[str, dict[str, Any]]:
+    def _asked(self, prompt: Sequence[int]) -> tuple[str, Fields]:
         """Return the path and the body's part with the prompt."""
         if self.ability.form == "tokens":
             return "completions", {"model": self.to.model, "prompt": list(prompt)}
@@ -243,7 +241,7 @@ class Endpoint:
         return Job(path, body, read, Amount(1, len(ids), 1))
 
 
-def _choice(body: Any) -> dict[str, Any]:
+def _choice(body: Any) -> Fields:
     choices = body.get("choices") if isinstance(body, dict) else None
     if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
         raise Garbled(str(body))
@@ -271,7 +269,7 @@ def _margin(logprobs: Any) -> float | None:
         return None
 
 
-def _prompt_scores(choice: Mapping[str, Any], ids: list[int], start: int) -> TextScore:
+def _prompt_scores(choice: Record, ids: list[int], start: int) -> TextScore:
     """vLLM's: at each place the token and the likeliest one, by id, with log-probability and rank."""
     places = choice.get("prompt_logprobs")
     if not isinstance(places, list) or len(places) != len(ids):
@@ -288,7 +286,7 @@ def _prompt_scores(choice: Mapping[str, Any], ids: list[int], start: int) -> Tex
     return TextScore(tuple(numbers([entry["logprob"] for entry in chosen], n)), tuple(ranks), tuple(numbers(best, n)))
 
 
-def _said(choice: Mapping[str, Any]) -> Any:
+def _said(choice: Record) -> Any:
     """The text of a reply. A reasoning field precedes the answer as a trace, since it is a part of the output."""
     message = choice.get("message")
     if not isinstance(message, dict):

@@ -33,7 +33,7 @@ from transformers.utils import logging as hf_logging
 from vestige.core.errors import InputError, MachineError, VestigeError, out_of_memory
 from vestige.core.files import open_input, read_json
 from vestige.core.ids import content_id
-from vestige.core.text import one_line
+from vestige.core.text import Fields, Record, one_line
 
 _BOOKKEEPING = frozenset(
     (
@@ -408,7 +408,7 @@ def check_tensors(folder: Path, model: PreTrainedModel, config: PreTrainedConfig
     check_loaded(folder, loaded[1], stored)
 
 
-def check_loaded(folder: Path, info: Mapping[str, Any], stored: Mapping[str, Stored]) -> None:
+def check_loaded(folder: Path, info: Record, stored: Mapping[str, Stored]) -> None:
     """Reject missing, unexpected or mismatched tensors in transformers' loading info."""
     if missing := info["missing_keys"]:
         raise InputError(
@@ -430,7 +430,7 @@ def check_loaded(folder: Path, info: Mapping[str, Any], stored: Mapping[str, Sto
         )
 
 
-def adapter_config(adapter: Path) -> dict[str, Any]:
+def adapter_config(adapter: Path) -> Fields:
     """The adapter's config. A config that names modules to import is rejected."""
     path = adapter / "adapter_config.json"
     config = read_json(path)

@@ -27,7 +27,7 @@ from urllib.parse import quote
 import httpx2
 
 from vestige.core.errors import InputError, MachineError
-from vestige.core.text import one_line
+from vestige.core.text import Fields, one_line
 from vestige.models.address import Amount, Limits, NoReply, Server
 
 T = TypeVar("T")
@@ -113,7 +113,7 @@ class Job(Generic[T_co]):
     """
 
     path: str
-    body: dict[str, Any]
+    body: Fields
     read: Callable[[Any], T_co]
     most: Amount = Amount(1, 0, 0)  # noqa: RUF009 it is a tuple
     taken: Callable[[Any], Amount] | None = None

@@ -27,7 +27,7 @@ from transformers import (
 
 from vestige.core.errors import InputError, NotFinite
 from vestige.core.settings import Settings
-from vestige.core.text import closest, one_line
+from vestige.core.text import Fields, closest, one_line
 from vestige.models.address import ENGINES, is_address
 from vestige.models.folders import (
     ModelDigest,
@@ -326,7 +326,7 @@ def load(settings: ModelSettings) -> LoadedModel:
     device = pick_device(settings.device)
     source = folders_of(settings.model, settings.base)
     checked = _checked(settings, source)
-    options: dict[str, Any] = {}
+    options: Fields = {}
     if chooses_code(source.weights):
         # Without this transformers reads the config again, with its choice of kernels.
         options["config"] = read_config(source.weights, trust_remote_code=settings.trust_remote_code)
@@ -502,7 +502,7 @@ def finite_logits(subject: LoadedModel, way_out: Callable[[], str] = lambda: "")
         yield
         return
 
-    def check(model: nn.Module, inputs: tuple[Any, ...], options: dict[str, Any], out: Any) -> None:
+    def check(model: nn.Module, inputs: tuple[Any, ...], options: Fields, out: Any) -> None:
         logits = getattr(out, "logits", None)
         if logits is None or not logits.numel() or logits.detach().amax().isfinite():
             return
