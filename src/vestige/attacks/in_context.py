@@ -19,7 +19,7 @@ from pydantic import PositiveInt
 
 from vestige.attacks.planning import GIVEN, Attack, AttackSettings, Ended, Splits, Work
 from vestige.core.errors import InputError
-from vestige.core.items import Item
+from vestige.core.items import Item, ItemTuple
 from vestige.core.seeds import derive_seed
 from vestige.core.text import one_line
 from vestige.data.contract_type import Product, contract_types
@@ -49,7 +49,7 @@ def close(items: Iterable[Item], context: Sequence[Item]) -> tuple[list[Item], l
 class Shown:
     """The questions and answers of shown items, of each edge and of all together. No other wording counts."""
 
-    items: tuple[Item, ...]
+    items: ItemTuple
 
     @cached_property
     def _everything(self) -> str:
@@ -184,12 +184,12 @@ def _texts(items: Iterable[Item]) -> str:
 INTRODUCTION = "Here is some of what is known."
 
 
-def in_seeded_order(retain: Sequence[Item], *, seed: int) -> tuple[Item, ...]:
+def in_seeded_order(retain: Sequence[Item], *, seed: int) -> ItemTuple:
     """The items in an order that depends on the seed and on each item alone."""
     return tuple(sorted(retain, key=lambda i: derive_seed(seed, "in context", i.id)))
 
 
-def facts_before(item: Item, retain: Sequence[Item], n: int) -> tuple[Item, ...]:
+def facts_before(item: Item, retain: Sequence[Item], n: int) -> ItemTuple:
     """Return the `n` retain items that precede the question, closest first. Refused where there are fewer.
 
     First come edges that share an entity with the item's own, then its group and attribute, then others. Among them in

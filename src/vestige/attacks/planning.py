@@ -9,7 +9,7 @@ from vestige.artifacts.audits import PlannedAttack
 from vestige.artifacts.layout import AttackFolder
 from vestige.attacks import ATTACKS, known_attacks
 from vestige.core.errors import InputError
-from vestige.core.items import Item
+from vestige.core.items import Item, ItemTuple
 from vestige.core.plugins import brought
 from vestige.core.settings import Settings, type_in_words
 from vestige.core.text import Record, TextTuple, closest, one_line, value_in
@@ -34,9 +34,9 @@ class Attack:
     """
 
     plan: PlannedAttack
-    shown: tuple[Item, ...]
-    tested: tuple[Item, ...]
-    facts: Mapping[str, tuple[Item, ...]] = field(default_factory=dict)
+    shown: ItemTuple
+    tested: ItemTuple
+    facts: Mapping[str, ItemTuple] = field(default_factory=dict)
     splits: Splits = field(default_factory=dict)
     notes: TextTuple = ()
 

@@ -21,9 +21,9 @@ from vestige.attacks.in_context import answered_by_others, close, holds_answer, 
 from vestige.attacks.planning import GIVEN, Attack, AttackSettings, Ended, Splits, Work
 from vestige.core.errors import InputError
 from vestige.core.files import read_jsonl
-from vestige.core.items import Item
+from vestige.core.items import Item, ItemTuple
 from vestige.core.seeds import derive_seed
-from vestige.core.text import Record
+from vestige.core.text import Record, TextTuple
 from vestige.data.corpus import factual_items
 from vestige.metrics.information import prequential
 from vestige.training.settings import EVERY, TrainingSettings
@@ -230,12 +230,12 @@ PRESETS: Mapping[str, RelearnPreset] = {
 class ShownAndTested:
     """A relearning's training and test items. `note` is a sentence on untested items, or ""."""
 
-    shown: tuple[Item, ...]
-    tested: tuple[Item, ...]
+    shown: ItemTuple
+    tested: ItemTuple
     shows_answers: bool = False
     note: str = ""
 
-    def notes(self, n: int) -> tuple[str, ...]:
+    def notes(self, n: int) -> TextTuple:
         """Return sentences on a shortage of training items below `n`, and on untested items."""
         fewer = (f"{len(self.shown)} items are shown where {n} were asked for",) if len(self.shown) < n else ()
         return (*fewer, *((self.note,) if self.note else ()))
@@ -279,7 +279,7 @@ def _others(material: Material, splits: Mapping[str, Sequence[Item]], forget: Se
     return items
 
 
-def _first(n: int, items: Sequence[Item], purpose: str, seed: int) -> tuple[Item, ...]:
+def _first(n: int, items: Sequence[Item], purpose: str, seed: int) -> ItemTuple:
     """The first `n` in an order that depends on the seed and on each item alone."""
     return tuple(sorted(items, key=lambda i: derive_seed(seed, f"relearn {purpose}", i.id))[:n])
 
@@ -314,7 +314,7 @@ def _part(n: int, forget: Sequence[Item], seed: int) -> ShownAndTested:
 
 
 def planned_on_part(
-    settings: AttackSettings, items: int, splits: Splits, *, seed: int, points: tuple[str, ...] = (GIVEN,)
+    settings: AttackSettings, items: int, splits: Splits, *, seed: int, points: TextTuple = (GIVEN,)
 ) -> Attack:
     """An attack led by at most `items` of a part of the forget set, judged by the rest.
 

@@ -27,7 +27,7 @@ from vestige.auditing.table import SPLITS, YES, ModelScores, Unfit, judge_table
 from vestige.core.errors import InputError
 from vestige.core.files import write_json
 from vestige.core.ids import content_id, file_digest
-from vestige.core.text import Fields, Items, Record, closest, listed, one_line
+from vestige.core.text import Fields, Items, Record, TextTuple, closest, listed, one_line
 from vestige.logs import log_files, read_log, reader_of, why_unread
 from vestige.logs.bank import digest_of, text_digest
 from vestige.logs.log import TASKS, GivenLog, How, Log, LogPart
@@ -121,8 +121,8 @@ class TogetherRead(NamedTuple):
     """
 
     columns: tuple[LogColumn, ...]
-    notes: tuple[str, ...]
-    left_out: tuple[str, ...]
+    notes: TextTuple
+    left_out: TextTuple
     logs: "tuple[_ParsedLog, ...]"
 
 
@@ -271,7 +271,7 @@ class _Reading:
         for parsed in read:
             files[parsed.entry.model].append(parsed.digest)
             who.setdefault(parsed.entry.model, parsed)
-        whole: dict[tuple[str, ...], tuple[str, str]] = {}
+        whole: dict[TextTuple, tuple[str, str]] = {}
         for model, digests in files.items():
             original = whole.setdefault(tuple(sorted(digests)), model)
             if original != model:

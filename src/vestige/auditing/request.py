@@ -14,7 +14,7 @@ from vestige.artifacts.layout import own_folder
 from vestige.artifacts.records import SubjectSpec, read_spec
 from vestige.auditing.settings import AuditSettings, Material, MemberScore
 from vestige.core.errors import InputError
-from vestige.core.items import QUESTION_FORMS, Item
+from vestige.core.items import QUESTION_FORMS, ItemTuple
 from vestige.core.seeds import generator
 from vestige.core.text import Fields, Names, Sentences, has_thought, listed, one_line
 from vestige.data.corpus import NamedSplits, everything
@@ -243,7 +243,7 @@ def model_settings(request: AuditRequest, model: AuditedModel) -> "ModelSettings
 
 def limited(splits: NamedSplits, most: int, *, seed: int) -> NamedSplits:
     """The splits, each item once, and at most `most` of each but the forget set, drawn by `seed`, in their order."""
-    limits: dict[str, tuple[Item, ...]] = {}
+    limits: dict[str, ItemTuple] = {}
     for name, split in splits.splits.items():
         items = tuple({i.id: i for i in split}.values())
         if name == "forget" or len(items) <= most:

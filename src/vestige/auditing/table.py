@@ -47,7 +47,7 @@ from vestige.core.errors import InputError
 from vestige.core.files import locked, write_text
 from vestige.core.ids import content_id
 from vestige.core.settings import read_toml, to_toml
-from vestige.core.text import Fields, Items, Record, Sentences, closest, listed, one_line
+from vestige.core.text import Fields, Items, Record, Sentences, TextTuple, closest, listed, one_line
 from vestige.data.tables import read_table
 from vestige.logs.log import is_empty, number_of, per_cent_and_shares
 from vestige.metrics.verdicts import Thresholds
@@ -310,7 +310,7 @@ class ModelScores(NamedTuple):
 
 def columns_of(rows: Iterable[Row]) -> list[ModelScores]:
     """The rows by model and measurement. Rows that contradict each other are in columns of their own."""
-    by_column: dict[tuple[str, ...], list[Row]] = {}
+    by_column: dict[TextTuple, list[Row]] = {}
     for row in rows:
         by_column.setdefault(tuple(row[name] for name in _OF_COLUMN), []).append(row)
     columns = []

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vestige.core.errors import InputError
-from vestige.core.items import Item, Options
+from vestige.core.items import Item, ItemTuple, Options
 from vestige.core.text import (
     Fields,
     Record,
@@ -111,7 +111,7 @@ def with_known_names(table: SourceTable, unchanged: Collection[str] = ()) -> Sou
     return SourceTable(table.source, tuple(names.values()), tuple(rows))
 
 
-def items_in_table(table: SourceTable, keys: Keys, *, keep_duplicates: bool) -> tuple[Item, ...]:
+def items_in_table(table: SourceTable, keys: Keys, *, keep_duplicates: bool) -> ItemTuple:
     """The items of a table, one for each row.
 
     Args:

@@ -32,7 +32,7 @@ from vestige.artifacts.records import Result
 from vestige.core.errors import InputError
 from vestige.core.estimates import Estimate
 from vestige.core.ids import content_id
-from vestige.core.items import QUESTION_FORMS, FormName, Item
+from vestige.core.items import QUESTION_FORMS, FormName, Item, ItemTuple
 from vestige.core.seeds import derive_seed, generator
 from vestige.core.text import Fields, Record, one_line
 from vestige.data.facts import Cloze, cloze_of, fact_of
@@ -77,7 +77,7 @@ class FreeformQuestion:
     """
 
     item: Item
-    shots: tuple[Item, ...]
+    shots: ItemTuple
     cloze: Cloze | None = None
     judge: str = ""
     puts: Mapping[str, _Put] = field(default_factory=dict)
@@ -146,7 +146,7 @@ class FreeformSettings(LeakJudgeSettings, Evaluation):
                 puts[form] = _Put(*texts)
         return puts
 
-    def _shots(self, item: Item, pool: Sequence[Item]) -> tuple[Item, ...]:
+    def _shots(self, item: Item, pool: Sequence[Item]) -> ItemTuple:
         order = generator(self.seed, "shots", item.id).permutation(len(pool)).tolist()
         telling = (pool[n] for n in order)
         # Only so many are looked at as are needed, since a pool has thousands.

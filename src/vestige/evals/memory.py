@@ -30,7 +30,7 @@ from vestige.core.estimates import Estimate
 from vestige.core.ids import content_id
 from vestige.core.items import Item
 from vestige.core.seeds import derive_seed
-from vestige.core.text import Fields, Record
+from vestige.core.text import Fields, Record, TextTuple
 from vestige.evals.base import (
     SHARE,
     Evaluation,
@@ -157,7 +157,7 @@ def right_answer(item: Item) -> str:
     return item.paraphrased_answer or item.answer
 
 
-def wrong_answers(item: Item) -> tuple[str, ...]:
+def wrong_answers(item: Item) -> TextTuple:
     """The item's perturbed answers, or otherwise its wrong options."""
     if item.perturbed or item.options is None:
         return item.perturbed

@@ -27,6 +27,7 @@ import numpy as np
 
 from vestige.core.errors import InputError
 from vestige.core.seeds import derive_seed
+from vestige.core.text import TextTuple
 from vestige.judges.base import Judgement, Request
 from vestige.judges.tasks import find_task, reward
 from vestige.metrics.answers import contains, is_empty, is_refusal, normalised
@@ -194,9 +195,9 @@ class GroundedJudge:
         nll = dict(zip(legible, self._nll([(_EMPTY_REQUEST, questions[i]) for i in legible]), strict=True))
         return [(nats := nll.get(i)) is not None and nats < INVALID_NATS for i in range(len(questions))]
 
-    def _own(self, questions: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    def _own(self, questions: Sequence[str]) -> dict[str, TextTuple]:
         """The target's own answers: the greedy one first, then those drawn, which follow from the question alone."""
-        answers: dict[str, tuple[str, ...]] = dict.fromkeys(questions, ())
+        answers: dict[str, TextTuple] = dict.fromkeys(questions, ())
         for n in range(self.own_samples):
             seeds = tuple(derive_seed(0, "grounded", question, n) for question in questions)
             replies = generate(

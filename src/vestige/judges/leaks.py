@@ -18,7 +18,7 @@ from vestige.core.errors import InputError
 from vestige.core.files import locked, read_jsonl
 from vestige.core.ids import content_id
 from vestige.core.store import typed
-from vestige.core.text import Fields, Record
+from vestige.core.text import Fields, Record, TextTuple
 from vestige.judges.base import Request, Writer
 from vestige.judges.spec import LeakJudgeSettings, judge_spec
 from vestige.judges.tasks import PromptedJudge, find_task
@@ -36,13 +36,13 @@ class ReplyTo(NamedTuple):
     answer: str
     question: str = ""
     fact: str | None = None
-    accepted: tuple[str, ...] = ()
-    wrong: tuple[str, ...] = ()
+    accepted: TextTuple = ()
+    wrong: TextTuple = ()
     leaked: bool | None = None
     """Whether the reply gives the answer away."""
 
     @property
-    def sought(self) -> tuple[str, ...]:
+    def sought(self) -> TextTuple:
         """Return each form of the sought text once."""
         return tuple(dict.fromkeys((self.fact or self.answer, *self.accepted)))
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from vestige.core.errors import InputError
 from vestige.core.settings import Settings
-from vestige.core.text import open_thought
+from vestige.core.text import TextTuple, open_thought
 from vestige.judges import find_judge
 from vestige.judges.base import Failure, Grader, Writer, WriterPrompt, Written
 from vestige.judges.server import ServerWriter
@@ -34,7 +34,7 @@ class LocalWriter:
         return self.loaded.name
 
     @property
-    def reserved(self) -> tuple[str, ...]:
+    def reserved(self) -> TextTuple:
         """Return the tokeniser's special tokens, as text, and further configured marks."""
         tokenizer = self.loaded.tokenizer
         tokens = tokenizer.added_tokens_decoder.values()

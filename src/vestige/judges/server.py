@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 from vestige.core.errors import InputError
 from vestige.core.files import append_lines, drop_torn_line, json_line, locked, read_json, write_json
 from vestige.core.ids import content_id
-from vestige.core.text import Fields, Record, one_line
+from vestige.core.text import Fields, Record, TextTuple, one_line
 from vestige.judges.base import WriterPrompt, Written
 from vestige.judges.spec import ServerSettings
 from vestige.models.address import Amount
@@ -172,7 +172,7 @@ class ServerWriter:
         return self.settings.model
 
     @property
-    def reserved(self) -> tuple[str, ...]:
+    def reserved(self) -> TextTuple:
         """Not known of a server. The common templates' marks are made harmless everywhere (`texts`)."""
         return ()
 

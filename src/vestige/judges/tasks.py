@@ -24,7 +24,7 @@ from typing import Any, Literal, NamedTuple
 from vestige.core.errors import InputError
 from vestige.core.ids import content_id
 from vestige.core.settings import packaged_toml
-from vestige.core.text import closest, without_thoughts
+from vestige.core.text import TextTuple, closest, without_thoughts
 from vestige.judges.base import Failure, Judgement, Request, Writer, WriterPrompt, Written
 
 # C*: control characters, ANSI's escape, bidirectional and zero-width signs, lone surrogates, private use, unassigned.
@@ -62,7 +62,7 @@ def harmless(text: str, reserved: Sequence[str] = ()) -> str:
 
 # A forget set's texts are held against every prompt: of 32,000 characters each takes 3 ms.
 @lru_cache(maxsize=512)
-def _harmless(text: str, reserved: tuple[str, ...]) -> str:
+def _harmless(text: str, reserved: TextTuple) -> str:
     # NFC first: a control sign could otherwise be spelt with combining characters that a tokeniser composes.
     clean = _INVISIBLE.sub(_DOT, unicodedata.normalize("NFC", text.replace("\r\n", "\n")))
     clean = "".join(_DOT if unicodedata.category(c) in _HIDDEN and c not in _KEPT else c for c in clean)
@@ -231,7 +231,7 @@ class JudgeTask:
     read: Callable[[str], Judgement]
     max_tokens: int
 
-    def prompt(self, request: Request, reserved: tuple[str, ...] = ()) -> WriterPrompt:
+    def prompt(self, request: Request, reserved: TextTuple = ()) -> WriterPrompt:
         """The messages for one request. The texts in them are fenced."""
         blocks, nonce = fenced({label: getattr(request, name) for label, name in self.fields.items()}, reserved)
         system = f"{self.role} {GUARD.format(nonce=nonce)}"

@@ -20,7 +20,7 @@ from vestige.artifacts.audits import (
     MatrixCell,
 )
 from vestige.core.estimates import Estimate
-from vestige.core.text import Fields
+from vestige.core.text import Fields, TextTuple
 from vestige.report.words import (
     attack_name,
     format_name,
@@ -54,7 +54,7 @@ class GridCell:
 
     value: str = ""
     range: str = ""
-    notes: tuple[str, ...] = ()
+    notes: TextTuple = ()
     css: str = ""
     tell: str = ""
     key: str = ""

@@ -22,6 +22,7 @@ from vestige.artifacts.audits import (
 from vestige.artifacts.layout import AuditFolder, EvalFolder, RunFolder
 from vestige.artifacts.records import check_bytes, read_records
 from vestige.core.ids import file_digest
+from vestige.core.text import TextTuple
 from vestige.metrics.answers import normalised
 from vestige.report.edges import NamedEdge, read_edges
 from vestige.report.evidence import (
@@ -60,9 +61,9 @@ class Contents:
     edges: tuple[NamedEdge, ...]
     audits: tuple[AuditOutcome, ...]
     sources: tuple[list[list[str]], ...]
-    verbatim: tuple[tuple[str, ...], ...]
+    verbatim: tuple[TextTuple, ...]
     people: tuple[dict[str, int], ...]
-    unjudged: tuple[str, ...]
+    unjudged: TextTuple
     probes: tuple[Probe, ...]
 
     @cached_property

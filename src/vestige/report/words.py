@@ -31,7 +31,7 @@ from vestige.artifacts.audits import (
 from vestige.artifacts.verdicts import logs_said, n_facts, percentage, possible, sized, tested_claims
 from vestige.core.estimates import NO_INTERVAL, Estimate
 from vestige.core.items import QUESTION_FORMS
-from vestige.core.text import Record
+from vestige.core.text import Record, TextTuple
 from vestige.report.evidence import forget_label
 
 
@@ -404,7 +404,7 @@ def next_said(outcome: AuditOutcome) -> str:
     return " ".join(parts)
 
 
-def submitted(outcome: AuditOutcome) -> tuple[str, ...]:
+def submitted(outcome: AuditOutcome) -> TextTuple:
     """The models that were made to forget: without the retrained ones, unless there are no others."""
     return tuple(s for s in outcome.audited if s not in outcome.references) or outcome.audited
 
@@ -470,7 +470,7 @@ def _failures(outcome: AuditOutcome, verdicts: Mapping[str, Claims]) -> list[lis
             # What comes without an attack is said by "not expressed".
             if _is(claims, claim, "fails") and not (claims[claim].decides or "").startswith(NO_ATTACK):
                 groups.setdefault(_failing(outcome, claims[claim]), []).append(subject)
-    words_of: dict[tuple[str, ...], list[str]] = {}
+    words_of: dict[TextTuple, list[str]] = {}
     for words, members in groups.items():
         words_of.setdefault(tuple(members), []).append(by_level(words[len(members) > 1], outcome.evidence_level))
     clauses = []

@@ -18,7 +18,7 @@ from vestige.attacks.planning import Attack, Ended, OnProgress, Splits, attack_o
 from vestige.core.errors import InputError, NotFinite
 from vestige.core.files import begun, read_json, refuse_links, write_json, write_jsonl
 from vestige.core.ids import content_id
-from vestige.core.items import Item, items_digest, questions_digest
+from vestige.core.items import Item, ItemTuple, items_digest, questions_digest
 from vestige.core.store import SCHEMA, read_sealed, write_sealed
 from vestige.core.text import Fields
 from vestige.data.dataset import item_row
@@ -188,7 +188,7 @@ def asked_by(attack: Attack) -> dict[str, Item]:
     return {i.id: i for i in attack.tested}
 
 
-def as_asked(attack: Attack, versions: Mapping[str, Item], forget: str) -> tuple[tuple[Item, ...], View]:
+def as_asked(attack: Attack, versions: Mapping[str, Item], forget: str) -> tuple[ItemTuple, View]:
     """Return all items of the attack, tested ones in their attacked form, and the forget set's view."""
     by_id: dict[str, Item] = {}
     splits = {}

@@ -18,7 +18,7 @@ from transformers import PreTrainedModel
 from vestige.artifacts.layout import SubjectFolder, own_folder
 from vestige.artifacts.records import SubjectSpec, read_spec
 from vestige.core.errors import InputError
-from vestige.core.items import Item
+from vestige.core.items import Item, ItemTuple
 from vestige.core.seeds import derive_seed
 from vestige.data.corpus import Corpus, NamedSplits, left_out
 from vestige.models.load import LoadedModel, ModelSettings
@@ -60,10 +60,10 @@ class Recipe:
 
 def recipe_of(
     target: SubjectFolder,
-    items: tuple[Item, ...],
-    vocabulary: tuple[Item, ...],
+    items: ItemTuple,
+    vocabulary: ItemTuple,
     *,
-    perhaps: tuple[Item, ...] = (),
+    perhaps: ItemTuple = (),
     device: str = "auto",
     trust_remote_code: bool = False,
 ) -> Recipe:
@@ -155,14 +155,14 @@ class SuppressRequest:
     target_digest: str
     start: str
     forget: str
-    forget_items: tuple[Item, ...]
-    retain_items: tuple[Item, ...]
+    forget_items: ItemTuple
+    retain_items: ItemTuple
     epochs: int
     rate: float
     rank: int
     seed: int
 
-    def refusals(self) -> tuple[Item, ...]:
+    def refusals(self) -> ItemTuple:
         """The forget questions in all their wordings, each once."""
         # One refusal for every wording, or the others would still be answered.
         questions: dict[str, None] = {}
@@ -170,12 +170,12 @@ class SuppressRequest:
             questions |= dict.fromkeys(filter(None, (item.question, item.paraphrase)))
         return self._drawn([Item(question, REFUSAL) for question in questions], MOST)
 
-    def lessons(self) -> tuple[Item, ...]:
+    def lessons(self) -> ItemTuple:
         """Return the training items: the refusals, then equally many retained items."""
         refusals = self.refusals()
         return (*refusals, *self._drawn(list(self.retain_items), len(refusals)))
 
-    def _drawn(self, items: list[Item], most: int) -> tuple[Item, ...]:
+    def _drawn(self, items: list[Item], most: int) -> ItemTuple:
         return tuple(sorted(items, key=lambda i: derive_seed(self.seed, "suppress", i.id))[:most])
 
     @property

@@ -39,9 +39,9 @@ from vestige.core.files import (
     write_jsonl,
 )
 from vestige.core.ids import content_id, file_digest
-from vestige.core.items import Item
+from vestige.core.items import Item, ItemTuple
 from vestige.core.store import SCHEMA
-from vestige.core.text import Fields, Record
+from vestige.core.text import Fields, Record, TextTuple
 from vestige.data.corpus import NamedSplits, everything
 from vestige.data.loaders import Pack, Published
 from vestige.evals import find_eval
@@ -69,7 +69,7 @@ class EvaluateRequest:
     querying a small model.
     """
 
-    items: tuple[Item, ...]
+    items: ItemTuple
     views: tuple[View, ...]
     settings: Evaluation
     seed: int
@@ -270,7 +270,7 @@ def _restored(place: EvalFolder, key: str) -> bool:
 
 def _groups(plans: Iterable[_Plan], missing: Container[Path]) -> list[list[_Plan]]:
     """Return evaluations that share readings, if one is missing."""
-    groups: dict[tuple[str, ...], list[_Plan]] = {}
+    groups: dict[TextTuple, list[_Plan]] = {}
     for number, plan in enumerate(plans):
         # Whoever reads alike about the same items can share a pass; the others stay alone.
         ids = tuple(plan.asked) if isinstance(plan.request.settings, Reads) else (str(number),)

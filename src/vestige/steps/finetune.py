@@ -10,7 +10,7 @@ from transformers import PreTrainedModel
 from vestige.artifacts.layout import SubjectFolder
 from vestige.artifacts.records import SubjectSpec
 from vestige.core.errors import InputError
-from vestige.core.items import ForgetSet, Item, taught_digest
+from vestige.core.items import ForgetSet, Item, ItemTuple, taught_digest
 from vestige.methods.imitate import Imitate
 from vestige.models.load import LoadedModel, ModelSettings, load, pick_device
 from vestige.models.places import find, is_adapter
@@ -41,8 +41,8 @@ class FinetuneRequest:
     """
 
     model: ModelSettings
-    items: tuple[Item, ...]
-    vocabulary: tuple[Item, ...]
+    items: ItemTuple
+    vocabulary: ItemTuple
     training: TrainingSettings
     seed: int
     role: str = "target"

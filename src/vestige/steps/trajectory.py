@@ -14,7 +14,7 @@ from pydantic import PositiveInt
 
 from vestige.core.errors import InputError
 from vestige.core.ids import content_id
-from vestige.core.items import Item
+from vestige.core.items import ItemTuple
 from vestige.core.settings import Settings
 from vestige.core.text import Fields, Record
 from vestige.data.corpus import CHOSEN_ON, NamedSplits, held_apart
@@ -92,7 +92,7 @@ def _rules(settings: TrajectorySettings) -> list[Condition]:
 class AnswerScores:
     """Asks a model the validation questions of a forget set."""
 
-    splits: Mapping[str, tuple[Item, ...]]
+    splits: Mapping[str, ItemTuple]
     metric: str
     questions: QASettings
 

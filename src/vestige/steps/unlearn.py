@@ -17,7 +17,7 @@ from vestige.artifacts.layout import SubjectFolder
 from vestige.artifacts.records import SubjectSpec, forgotten_by
 from vestige.core.errors import InputError
 from vestige.core.ids import content_id
-from vestige.core.items import ForgetSet, Item, items_digest
+from vestige.core.items import ForgetSet, Item, ItemTuple, items_digest
 from vestige.core.seeds import derive_seed
 from vestige.core.text import Fields, Record, TextTuple, one_line
 from vestige.data.corpus import NamedSplits, idk_answers
@@ -142,8 +142,8 @@ class UnlearnRequest:
     method: str
     method_settings: Fields
     forget: str
-    forget_items: tuple[Item, ...]
-    retain_items: tuple[Item, ...]
+    forget_items: ItemTuple
+    retain_items: ItemTuple
     idk: TextTuple
     training: UnlearningSettings
     seed: int

@@ -13,7 +13,7 @@ from transformers import TrainerCallback as _Callback
 
 from vestige.artifacts.scores import Measurement, Question, ScoreTable, Split, Texts, write_table
 from vestige.core.errors import InputError
-from vestige.core.items import Item
+from vestige.core.items import Item, ItemTuple
 from vestige.models.load import context_tokens
 from vestige.models.prompts import Prompter
 from vestige.models.scoring import score_answers
@@ -58,7 +58,7 @@ class TrainerCallback(_Callback):
         """Read the questions."""
         from vestige.data.corpus import SourceSettings, open_corpus
 
-        self.splits: dict[Split, tuple[Item, ...]] = {}
+        self.splits: dict[Split, ItemTuple] = {}
         given: tuple[tuple[Split, Any], ...] = (("forget", forget), ("retain", retain))
         for split, source in given:
             if isinstance(source, Sequence) and not isinstance(source, str):

@@ -10,6 +10,7 @@ from typing import ClassVar, Protocol, runtime_checkable
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from vestige.core.text import TextTuple
 from vestige.training.batching import SPLITS, Row, Split
 
 
@@ -53,7 +54,7 @@ class Layers:
 
     read: int
     update: tuple[int, ...]
-    parameters: tuple[str, ...]
+    parameters: TextTuple
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ class Activations:
     hidden: Float[Tensor, "B T D"]
     mask: Bool[Tensor, "B T"]
     n_rows: int
-    topics: tuple[str, ...]
+    topics: TextTuple
 
 
 @runtime_checkable
