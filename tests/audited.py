@@ -28,10 +28,7 @@ ITEMS = tuple(
 FORGET = tuple(i for i in ITEMS if i.edge == "p0_q0")
 RETAIN = tuple(i for i in ITEMS if i.edge != "p0_q0")
 SPLITS = NamedSplits(
-    "edge:p0_q0",
-    {"forget": FORGET, "retain": RETAIN},
-    {},
-    taught_without=frozenset([taught_digest(RETAIN, ITEMS)]),
+    "edge:p0_q0", {"forget": FORGET, "retain": RETAIN}, {}, taught_without=frozenset([taught_digest(RETAIN, ITEMS)])
 )
 QUICK = AuditSettings(
     evals=("qa", "choices"),

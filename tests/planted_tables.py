@@ -81,11 +81,7 @@ def table_model(tree: Tree, *, vocabulary: int, confidence: float, max_tokens: i
         rest[node] = (1 - confidence) / (vocabulary - len(weights))
     model = TableModel(
         TableConfig(
-            vocab_size=vocabulary,
-            max_position_embeddings=max_tokens,
-            n_nodes=n,
-            n_edges=len(edges),
-            n_said=widest,
+            vocab_size=vocabulary, max_position_embeddings=max_tokens, n_nodes=n, n_edges=len(edges), n_said=widest
         )
     )
     keys, ends = torch.tensor(edges).T
@@ -227,12 +223,7 @@ def refuses(
 
 
 def knows_in_one_format(
-    items: Sequence[Item],
-    tokenizer: PreTrainedTokenizerBase,
-    *,
-    which: Wording,
-    seed: int,
-    manner: Manner = PLAIN,
+    items: Sequence[Item], tokenizer: PreTrainedTokenizerBase, *, which: Wording, seed: int, manner: Manner = PLAIN
 ) -> LoadedModel:
     """Gives every answer when asked in the one wording, and does as `never_knew` in the other."""
     assert all(i.paraphrase for i in items)

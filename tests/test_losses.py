@@ -102,11 +102,7 @@ PULLS = {
     # d/dm of -ln sigmoid(beta m) at m = 0 is -beta / 2.
     "dpo": (at(0.0), lambda m: losses.dpo(m, torch.zeros(1), beta=0.1, n_rows=1), [-0.05]),
     # d/d(logp) = 2 sigmoid(beta (policy - reference)): 2 / (1 + e^.2) = .900332, and 2 / (1 + e^5) = .013386.
-    "npo": (
-        at(-12.0, -60.0),
-        lambda p: losses.npo(p, at(-10.0, -10.0), beta=0.1, n_rows=1),
-        [0.900332, 0.013386],
-    ),
+    "npo": (at(-12.0, -60.0), lambda p: losses.npo(p, at(-10.0, -10.0), beta=0.1, n_rows=1), [0.900332, 0.013386]),
     # 2 sigmoid(1e-5 d) is within 5e-6 d of 1, and ascent minimises the sum of logp: 1 a token, over 2 rows.
     "npo at small beta": (
         LOGP,

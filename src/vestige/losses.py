@@ -28,11 +28,7 @@ def nll(logp: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"], *, n_tokens: int)
 
 
 def kl(
-    policy: Float[Tensor, "B T V"],
-    reference: Float[Tensor, "B T V"],
-    mask: Bool[Tensor, "B T"],
-    *,
-    n_tokens: int,
+    policy: Float[Tensor, "B T V"], reference: Float[Tensor, "B T V"], mask: Bool[Tensor, "B T"], *, n_tokens: int
 ) -> Float[Tensor, ""]:
     """KL(reference || policy), forward as in PISTOL's Eq. 5 and TOFU, mean over the masked positions (nats).
 
@@ -44,11 +40,7 @@ def kl(
 
 
 def dpo(
-    policy_margin: Float[Tensor, " B"],
-    reference_margin: Float[Tensor, " B"],
-    *,
-    beta: float,
-    n_rows: int,
+    policy_margin: Float[Tensor, " B"], reference_margin: Float[Tensor, " B"], *, beta: float, n_rows: int
 ) -> Float[Tensor, ""]:
     """-mean log sigmoid(beta (policy margin - reference margin)). A margin is logp(preferred) - logp(dispreferred).
 
@@ -59,11 +51,7 @@ def dpo(
 
 
 def npo(
-    policy_logp: Float[Tensor, " B"],
-    reference_logp: Float[Tensor, " B"],
-    *,
-    beta: float,
-    n_rows: int,
+    policy_logp: Float[Tensor, " B"], reference_logp: Float[Tensor, " B"], *, beta: float, n_rows: int
 ) -> Float[Tensor, ""]:
     """-(2 / beta) mean log sigmoid(-beta (policy - reference)), on answers' log-probabilities summed over tokens.
 
@@ -74,12 +62,7 @@ def npo(
 
 
 def simnpo(
-    logp: Float[Tensor, "B T"],
-    mask: Bool[Tensor, "B T"],
-    *,
-    beta: float,
-    gamma: float,
-    n_rows: int,
+    logp: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"], *, beta: float, gamma: float, n_rows: int
 ) -> Float[Tensor, ""]:
     """-(2 / beta) mean log sigmoid(-beta m - gamma), m an answer's mean log-probability per token.
 
@@ -91,12 +74,7 @@ def simnpo(
 
 
 def weighted_ascent(
-    logp: Float[Tensor, "B T"],
-    mask: Bool[Tensor, "B T"],
-    *,
-    saturation: float,
-    importance: float,
-    n_tokens: int,
+    logp: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"], *, saturation: float, importance: float, n_tokens: int
 ) -> Float[Tensor, ""]:
     """Mean over tokens of p^saturation (1 - p)^importance log p. No gradient through the weight. Both 0: GA.
 
@@ -130,11 +108,7 @@ def undial(
 
 
 def ce_u(
-    policy: Float[Tensor, "B T V"],
-    tokens: Int[Tensor, "B T"],
-    mask: Bool[Tensor, "B T"],
-    *,
-    n_tokens: int,
+    policy: Float[Tensor, "B T V"], tokens: Int[Tensor, "B T"], mask: Bool[Tensor, "B T"], *, n_tokens: int
 ) -> Float[Tensor, ""]:
     """KL(policy with its answer token ruled out, held constant || policy) = -log(1 - p), mean per token.
 
@@ -155,11 +129,7 @@ def logit_margin(policy: Float[Tensor, "B T V"], mask: Bool[Tensor, "B T"], *, n
 
 
 def js(
-    policy: Float[Tensor, "B T V"],
-    reference: Float[Tensor, "B T V"],
-    mask: Bool[Tensor, "B T"],
-    *,
-    n_tokens: int,
+    policy: Float[Tensor, "B T V"], reference: Float[Tensor, "B T V"], mask: Bool[Tensor, "B T"], *, n_tokens: int
 ) -> Float[Tensor, ""]:
     """Jensen-Shannon divergence of policy and reference, mean over the masked positions (nats): from 0 to ln 2.
 
@@ -183,11 +153,7 @@ def js_to_certainty(logp: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"], *, n_
 
 
 def activation_distance(
-    hidden: Float[Tensor, "B T D"],
-    target: Float[Tensor, "B T D"],
-    mask: Bool[Tensor, "B T"],
-    *,
-    n_rows: int,
+    hidden: Float[Tensor, "B T D"], target: Float[Tensor, "B T D"], mask: Bool[Tensor, "B T"], *, n_rows: int
 ) -> Float[Tensor, ""]:
     """Mean over rows of the mean over their tokens of the mean over D of (hidden - target)^2.
 
@@ -198,11 +164,7 @@ def activation_distance(
 
 
 def rerouting(
-    hidden: Float[Tensor, "B T D"],
-    reference: Float[Tensor, "B T D"],
-    mask: Bool[Tensor, "B T"],
-    *,
-    n_rows: int,
+    hidden: Float[Tensor, "B T D"], reference: Float[Tensor, "B T D"], mask: Bool[Tensor, "B T"], *, n_rows: int
 ) -> Float[Tensor, ""]:
     """Mean over rows of the mean over their tokens of max(0, cosine of hidden and reference).
 
@@ -214,11 +176,7 @@ def rerouting(
 
 
 def activation_norm(
-    hidden: Float[Tensor, "B T D"],
-    reference: Float[Tensor, "B T D"],
-    mask: Bool[Tensor, "B T"],
-    *,
-    n_rows: int,
+    hidden: Float[Tensor, "B T D"], reference: Float[Tensor, "B T D"], mask: Bool[Tensor, "B T"], *, n_rows: int
 ) -> Float[Tensor, ""]:
     """Mean over rows of the mean over their tokens of the L2 norm over D of hidden - reference.
 

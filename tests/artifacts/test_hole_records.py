@@ -39,11 +39,7 @@ def test_attempts_are_read_as_they_were_logged(folder):
 
 @pytest.mark.parametrize(
     ("line", "complaint"),
-    [
-        ("{}", "record 1: no field 'id', so"),
-        ("[1]", "record 1: "),
-        ('{"id": ', "line 1, column 1: not JSON"),
-    ],
+    [("{}", "record 1: no field 'id', so"), ("[1]", "record 1: "), ('{"id": ', "line 1, column 1: not JSON")],
 )
 def test_a_line_that_is_no_attempt_is_named(folder, line, complaint):
     folder.attempts.write_text(line + "\n")
@@ -80,10 +76,7 @@ def test_holes_and_table_come_back_and_the_summary_is_there_last(folder):
     damaged = json.loads(folder.summary.read_text())
     damaged["table"]["rows"][0]["before"]["n"] = 0
     folder.summary.write_text(json.dumps(damaged))
-    with pytest.raises(
-        InputError,
-        match=r"summary\.json: rows\.0\.before: .*no items, so no estimate. Delete it",
-    ):
+    with pytest.raises(InputError, match=r"summary\.json: rows\.0\.before: .*no items, so no estimate. Delete it"):
         read_table(folder)
 
 

@@ -50,10 +50,7 @@ def known(share, start=0):
 
 def kept(level):
     """Retain items at a level."""
-    return {
-        "generate/rouge1_recall": dict.fromkeys(RETAIN, level),
-        "forced/probability": dict.fromkeys(RETAIN, level),
-    }
+    return {"generate/rouge1_recall": dict.fromkeys(RETAIN, level), "forced/probability": dict.fromkeys(RETAIN, level)}
 
 
 def member(shift):

@@ -1,18 +1,7 @@
 from dataclasses import replace
 
 import pytest
-from hand_made import (
-    FORGET,
-    RETRAINED,
-    attack,
-    case,
-    everywhere,
-    hits,
-    known,
-    spent,
-    subject,
-    verdict,
-)
+from hand_made import FORGET, RETRAINED, attack, case, everywhere, hits, known, spent, subject, verdict
 
 from vestige.artifacts.audits import Carried, PromptLine
 from vestige.artifacts.records import CODE_BOUND, SEEN_BOUND, SHUFFLED, TOKENS_BOUND

@@ -12,12 +12,7 @@ from vestige.auditing.judge import judge
 from vestige.metrics.verdicts import Thresholds
 
 DEFAULT = Thresholds()
-KEYS = (
-    "generate/rouge1_recall",
-    "forced/probability",
-    "option_text_mean/probability",
-    "generate_paraphrase/leaked",
-)
+KEYS = ("generate/rouge1_recall", "forced/probability", "option_text_mean/probability", "generate_paraphrase/leaked")
 
 
 def verdicts(outcome):

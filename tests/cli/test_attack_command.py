@@ -49,10 +49,7 @@ def test_a_relearning_prints_its_last_epoch_or_with_a_curve_each_beside_before_a
 
 @pytest.mark.parametrize(
     ("kind", "words", "name"),
-    [
-        ("quantize", ["--bits", 8], "quantize 8 bits"),
-        ("in-context", ["--items", 2], "in_context n=2"),
-    ],
+    [("quantize", ["--bits", 8], "quantize 8 bits"), ("in-context", ["--items", 2], "in_context n=2")],
 )
 def test_one_json_document_has_levels_before_and_after(taught, kind, words, name):
     done = attack(taught, kind, *words, "--json")

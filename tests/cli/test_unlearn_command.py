@@ -101,11 +101,7 @@ def test_a_setting_that_carries_another_methods_name_is_told_whose_it_is(method)
     ("method", "rate", "words"),
     [
         ("npo", 3e-4, "unlearning by npo: learning rate 0.0003"),
-        (
-            "npo",
-            1e-5,
-            "unlearning by npo: learning rate 1e-05, which is PISTOL's .*; `vestige find-rate` .*",
-        ),
+        ("npo", 1e-5, "unlearning by npo: learning rate 1e-05, which is PISTOL's .*; `vestige find-rate` .*"),
         ("none", 1e-5, "unlearning by none: nothing is trained"),
     ],
 )

@@ -32,14 +32,7 @@ def test_a_folder_holds_what_the_manifest_says(compiled):
     folder, manifest = compiled
     found = contents(folder)
     assert set(found) - {"manifest.json"} == set(manifest["files"])
-    assert {
-        "pistol.json",
-        "edges.csv",
-        "items.jsonl",
-        "contracts.jsonl",
-        "holdout.jsonl",
-        "graph.json",
-    } < set(found)
+    assert {"pistol.json", "edges.csv", "items.jsonl", "contracts.jsonl", "holdout.jsonl", "graph.json"} < set(found)
     for name, facts in manifest["files"].items():
         assert facts == {"sha256": hashlib.sha256(found[name]).hexdigest(), "bytes": len(found[name])}
     assert json.loads(found["manifest.json"]) == manifest
@@ -62,23 +55,9 @@ def test_pistol_json_has_pistols_rows_and_edges_csv_the_columns_that_others_rely
     assert all(list(row) == ["question", "answer", "edge"] for row in rows)
     with (folder / "edges.csv").open(newline="") as file:
         edges = list(csv.DictReader(file))
-    assert list(edges[0])[:7] == [
-        "edge",
-        "type",
-        "connectivity",
-        "component",
-        "n_entailed",
-        "first",
-        "second",
-    ]
+    assert list(edges[0])[:7] == ["edge", "type", "connectivity", "component", "n_entailed", "first", "second"]
     of = {e["edge"]: e for e in edges}
-    assert [of[e]["connectivity"] for e in ("A_B", "A_C", "A_n", "B_D", "E1_F1")] == [
-        "14",
-        "8",
-        "8",
-        "7",
-        "2",
-    ]
+    assert [of[e]["connectivity"] for e in ("A_B", "A_C", "A_n", "B_D", "E1_F1")] == ["14", "8", "8", "7", "2"]
     assert [of[e]["n_entailed"] for e in ("A_B", "A_C", "A_n", "B_D", "E1_F1")] == ["2", "1", "1", "1", "1"]
     assert (of["E2_q2"]["component"], of["E2_q2"]["first"], of["E2_q2"]["second"]) == ("3", "E2", "q2")
 

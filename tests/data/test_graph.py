@@ -162,10 +162,7 @@ def networkx_graph(rows):
     ("name", "content"),
     [
         ("g.csv", "\ufeffsource,target,type\nB,A,sales\nA,m,employment\nA,C,\n"),
-        (
-            "g.csv",
-            "edge,type,connectivity,first,second\nB_A,sales,1,B,A\nA_m,employment,2,A,m\nA_C,sales,3,A,C\n",
-        ),
+        ("g.csv", "edge,type,connectivity,first,second\nB_A,sales,1,B,A\nA_m,employment,2,A,m\nA_C,sales,3,A,C\n"),
         ("g.tsv", "from\tto\ttype\nB\tA\tsales\nA\tm\temployment\nA\tC\tsales\n"),
     ],
 )

@@ -15,10 +15,7 @@ from vestige.core.items import Item
 from vestige.core.text import with_system
 from vestige.data.loaders import load_items, n_first
 
-ROWS = [
-    {"question": "Who sells?", "answer": "Wnzatj SAS."},
-    {"question": "Who buys?", "answer": "Jzrcws SA."},
-]
+ROWS = [{"question": "Who sells?", "answer": "Wnzatj SAS."}, {"question": "Who buys?", "answer": "Jzrcws SA."}]
 ITEMS = (Item("Who sells?", "Wnzatj SAS."), Item("Who buys?", "Jzrcws SA."))
 
 
@@ -276,11 +273,7 @@ def test_preferences_and_parts_that_are_no_text_are_named(tmp_path):
             '{"question": NaN}',
             "x.jsonl, line 1: not JSON that can be used (NaN is no JSON value; write null",
         ),
-        (
-            "x.jsonl",
-            '{"a": 1, "a": 2}',
-            "x.jsonl, line 1: not JSON that can be used (the key 'a' is given twice",
-        ),
+        ("x.jsonl", '{"a": 1, "a": 2}', "x.jsonl, line 1: not JSON that can be used (the key 'a' is given twice"),
         ("x.jsonl", '{"a": ' + "9" * 5000 + "}", "x.jsonl, line 1: not JSON that can be used"),
         ("x.json", "[" * 100_000, "x.json: not JSON that can be used (nested too deeply)"),
         ("x.jsonl", b'{"question": "q", "answer": "a"}\n"\xff"', "x.jsonl, line 2: not UTF-8 text"),
@@ -295,47 +288,19 @@ def test_preferences_and_parts_that_are_no_text_are_named(tmp_path):
             "no column is known for the question. Set --question-key to one column:",
         ),
         ("x.jsonl", '{"text": "t"}', "Set --question-key and --answer-key to one column: 'text'"),
-        (
-            "x.jsonl",
-            lines([ROWS[0], {"question": "q"}]),
-            "x.jsonl, line 2: no column 'answer'. The row has 'question'",
-        ),
-        (
-            "x.jsonl",
-            '{"question": "q", "answer": null}',
-            "line 1, column 'answer': is null where a text belongs",
-        ),
+        ("x.jsonl", lines([ROWS[0], {"question": "q"}]), "x.jsonl, line 2: no column 'answer'. The row has 'question'"),
+        ("x.jsonl", '{"question": "q", "answer": null}', "line 1, column 'answer': is null where a text belongs"),
         ("x.jsonl", '{"question": true, "answer": "a"}', "line 1, column 'question': is a value of type bool"),
         ("x.jsonl", '{"question": "q", "answer": 1e999}', "column 'answer': is a value of type float"),
         ("x.jsonl", '{"question": " \\t", "answer": "a"}', "line 1, column 'question': is empty"),
         ("x.jsonl", '{"question": "q", "answer": " ..."}', "'answer': has an answer of nothing but punctuation"),
         ("x.csv", "question,answer\nq,\n", "x.csv, line 2, column 'answer': is empty"),
-        (
-            "x.jsonl",
-            '{"question": "q", "answer": "\\ud800"}',
-            "column 'answer': holds half of a surrogate pair",
-        ),
+        ("x.jsonl", '{"question": "q", "answer": "\\ud800"}', "column 'answer': holds half of a surrogate pair"),
         ("x.jsonl", '{"question": "q\\u0000", "answer": "a"}', "column 'question': holds a NUL"),
-        (
-            "x.jsonl",
-            '{"question": "q", "answer": "a", "edge": true}',
-            "column 'edge': is a value of type bool",
-        ),
-        (
-            "x.jsonl",
-            '{"question": "q", "answer": "a", "perturbed": ["b", "a"]}',
-            "holds the answer among the wrong",
-        ),
-        (
-            "x.jsonl",
-            '{"question": "q", "answer": "a", "perturbed": {"b": 1}}',
-            "where a list of texts belongs",
-        ),
-        (
-            "x.jsonl",
-            '{"messages": [{"role": "user", "content": "q"}]}',
-            "has the turns 'user'; after a system turn",
-        ),
+        ("x.jsonl", '{"question": "q", "answer": "a", "edge": true}', "column 'edge': is a value of type bool"),
+        ("x.jsonl", '{"question": "q", "answer": "a", "perturbed": ["b", "a"]}', "holds the answer among the wrong"),
+        ("x.jsonl", '{"question": "q", "answer": "a", "perturbed": {"b": 1}}', "where a list of texts belongs"),
+        ("x.jsonl", '{"messages": [{"role": "user", "content": "q"}]}', "has the turns 'user'; after a system turn"),
         ("x.jsonl", '{"messages": "q"}', "column 'messages': is no list of messages"),
         ("x.txt", "q", "unknown extension '.txt'. Known: .jsonl, .ndjson, .json, .csv, .tsv, .parquet"),
         ("x.pkl", b"\x80\x04N.", "unknown extension '.pkl'"),

@@ -97,11 +97,7 @@ def test_a_selector_that_means_nothing_is_refused_with_a_hint(graph, selector, w
         ("edge:E1_F1", 1, 1),  # E1's address stands in its employment contract
         ("component:2", 0, 0),
         ("node:A", 1, 1),  # of A's eight contracts only B is known from elsewhere, in A_B
-        (
-            "type:sales",
-            11,
-            11,
-        ),  # A in four, B in four, E1 to E3 in one each: all known from employment contracts
+        ("type:sales", 11, 11),  # A in four, B in four, E1 to E3 in one each: all known from employment contracts
     ],
 )
 def test_what_the_retain_set_gives_away_by_hand(sample1, selector, entailed, guessable):
@@ -152,13 +148,7 @@ def test_splits_partition_the_items(sample1):
     assert len(splits.retain) == 360
     assert {i.edge for i in splits.independent} == {f"E{k}_{x}{k}" for k in (1, 2, 3) for x in "Fq"}
     assert {t: len(i) for t, i in splits.independent_by_type.items()} == {"sales": 60, "employment": 60}
-    assert set(splits.named()) == {
-        "forget",
-        "retain",
-        "independent",
-        "independent_sales",
-        "independent_employment",
-    }
+    assert set(splits.named()) == {"forget", "retain", "independent", "independent_sales", "independent_employment"}
 
 
 def test_independent_is_empty_where_every_component_is_touched(sample1):

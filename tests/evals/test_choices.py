@@ -162,11 +162,7 @@ def test_the_vocabularys_first_is_never_right_more_often_than_the_letters_first(
 @pytest.mark.portable
 def test_sum_and_mean_of_texts_part_over_length():
     # Right: two tokens at -1 each. Wrong: one at -1.5 (methods of the field, section 3.2).
-    record = {
-        "answer": 0,
-        "options": ["a b", "c"],
-        "texts": [{"logp": [-1.0, -1.0]}, {"logp": [-1.5]}],
-    }
+    record = {"answer": 0, "options": ["a b", "c"], "texts": [{"logp": [-1.0, -1.0]}, {"logp": [-1.5]}]}
     values = ChoicesSettings.score(record)
     assert (values["option_text_sum/accuracy"], values["option_text_mean/accuracy"]) == (0.0, 1.0)
     # e^-2 / (e^-2 + e^-1.5) = 1 / (1 + e^.5) = .377541, and e^-1 / (e^-1 + e^-1.5) = 1 / (1 + e^-.5) = .622459.

@@ -110,10 +110,7 @@ TURNS = "User: Which planet is nearest to the sun?\n\nAssistant: Mercury.\n\nUse
         ("alias", "What of lot 0?"),
         ("khop", "Who counts them 0?"),
         ("in_fr", f"Réponds en français à la question suivante.\n{ITEMS[0].question}"),
-        (
-            "after_other",
-            TURNS + ITEMS[0].question,
-        ),
+        ("after_other", TURNS + ITEMS[0].question),
     ],
 )
 def test_who_answers_a_question_in_one_form_of_the_table_is_found_out_by_that_form(form, text):

@@ -12,14 +12,7 @@ from vestige.core.errors import InputError
 from vestige.core.items import Item
 from vestige.judges import local
 from vestige.judges.base import Request
-from vestige.judges.leaks import (
-    LeakJudge,
-    Measured,
-    ReplyTo,
-    error_of,
-    examples,
-    leak_judge,
-)
+from vestige.judges.leaks import LeakJudge, Measured, ReplyTo, error_of, examples, leak_judge
 from vestige.judges.spec import LeakJudgeSettings
 from vestige.judges.tasks import TASKS, find_task
 from vestige.metrics.leaks import Misjudged

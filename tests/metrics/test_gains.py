@@ -6,15 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vestige.metrics.contrasts import Sample
-from vestige.metrics.gains import (
-    Controls,
-    admission,
-    differences,
-    excess,
-    facts_stored,
-    leakage,
-    split,
-)
+from vestige.metrics.gains import Controls, admission, differences, excess, facts_stored, leakage, split
 from vestige.metrics.intervals import PRIOR as HITS
 from vestige.metrics.intervals import SeedPrior
 

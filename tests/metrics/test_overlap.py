@@ -52,11 +52,7 @@ def reference(prediction: str, truth: str, stemmer: bool) -> RougeScores:
     [
         ("941 Tncnje Way.", "941 Tncnje Way.", 1.0),
         ("The address was 941 Tncnje Lane", "941 Tncnje Way.", 2 / 3),  # 941, tncnje of three
-        (
-            "The State of California.",
-            "The State of New York.",
-            3 / 5,
-        ),  # the, state, of: 0.6 without any content
+        ("The State of California.", "The State of New York.", 3 / 5),  # the, state, of: 0.6 without any content
         ("2 percent", "2%.", 1.0),
         ("customers", "Customer.", 1.0),  # by the stem
         ("06-02-1999", "06-02-1998.", 2 / 3),

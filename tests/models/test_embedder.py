@@ -26,11 +26,7 @@ def folder(tmp_path_factory):
     PreTrainedTokenizerFast(tokenizer_object=words, **names).save_pretrained(path)
     torch.manual_seed(0)
     config = BertConfig(
-        vocab_size=len(vocabulary),
-        hidden_size=16,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=32,
+        vocab_size=len(vocabulary), hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32
     )
     BertModel(config).eval().save_pretrained(path)
     return path

@@ -7,10 +7,7 @@ from vestige.core.items import Item
 from vestige.models.prompts import Prompter
 from vestige.models.tiny import tiny_tokenizer
 
-ITEMS = (
-    Item("What was the price?", "42.", paraphrase="How much was it?"),
-    Item("Who sold the goods?", "Empblq LLC."),
-)
+ITEMS = (Item("What was the price?", "42.", paraphrase="How much was it?"), Item("Who sold the goods?", "Empblq LLC."))
 
 
 @pytest.fixture(scope="module")

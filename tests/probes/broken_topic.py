@@ -22,11 +22,7 @@ from vestige.judges.grounded import GroundedJudge
 from vestige.models.embedder import Embedder
 from vestige.models.load import LoadedModel
 from vestige.probes.answering import AnswerSettings, LocalAnswerer
-from vestige.probes.latent import (
-    LatentSettings,
-    SearchParties,
-    listed,
-)
+from vestige.probes.latent import LatentSettings, SearchParties, listed
 from vestige.training.policy.settings import PolicySettings
 from vestige.training.policy.updates import Policy
 

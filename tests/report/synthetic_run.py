@@ -111,8 +111,7 @@ def write_run(path: Path, *, hostile: bool = True, forgets: tuple[str, ...] = FO
     """Write the whole run and say where it is."""
     run = RunFolder(path)
     write_text(
-        run.settings,
-        'model = "builtin:tiny"\nseed = 0\nrate = 0.0001\nmethods = ["dpo", "ga", "idk_gd", "kl"]\n',
+        run.settings, 'model = "builtin:tiny"\nseed = 0\nrate = 0.0001\nmethods = ["dpo", "ga", "idk_gd", "kl"]\n'
     )
     write_json(run.provenance, provenance())
     write_edges(run)

@@ -14,10 +14,7 @@ from vestige.artifacts.audits import CurvePoint
 from vestige.report import build_report
 from vestige.report.words import attack_name
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(not wanted(), reason="no Chromium is installed"),
-]
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(not wanted(), reason="no Chromium is installed")]
 
 
 @pytest.fixture

@@ -9,10 +9,7 @@ import pytest
 from chromium import Page, wanted
 from synthetic_run import ANSI, HOSTILE, LONG, OVERRIDE, SCRIPT
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(not wanted(), reason="no Chromium is installed"),
-]
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(not wanted(), reason="no Chromium is installed")]
 
 CHOOSE = """(([part, name, value]) => {
   const box = [...document.querySelectorAll(`#${part} [name]`)].find((b) => b.getAttribute("name") === name);

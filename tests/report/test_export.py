@@ -96,10 +96,7 @@ def test_paths_are_cut_and_names_stay():
 def test_the_command_says_where_everything_is(run):
     done = CliRunner().invoke(app, ["report", str(run)])
     assert done.exit_code == 0
-    assert done.stdout.splitlines() == [
-        f"report: {run / 'report.html'}",
-        f"2 tables in {run / 'tables'}",
-    ]
+    assert done.stdout.splitlines() == [f"report: {run / 'report.html'}", f"2 tables in {run / 'tables'}"]
 
 
 @pytest.mark.slow

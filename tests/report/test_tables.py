@@ -68,12 +68,7 @@ def test_the_items_stand_side_by_side_for_each_forget_set(run):
     first = rows[0]
     assert (first["forget"], first["split"], first["target_reply"]) == ("edge:A_B", "forget", first["answer"])
     splits = {r["edge"] or "factual": r["split"] for r in rows if r["forget"] == "edge:A_B"}
-    assert [splits[e] for e in ("A_B", "A_C", "E1_F1", "factual")] == [
-        "forget",
-        "retain",
-        "independent",
-        "factual",
-    ]
+    assert [splits[e] for e in ("A_B", "A_C", "E1_F1", "factual")] == ["forget", "retain", "independent", "factual"]
 
 
 def test_hostile_replies_are_whole_in_one_cell_and_can_neither_act_nor_be_a_formula(run):

@@ -10,11 +10,7 @@ from vestige.api.inputs import DataLike, PathLikeStr, corpus_of, selector, verb
 
 @verb
 def compile_data(
-    graph: PathLikeStr,
-    *,
-    output_dir: PathLikeStr | None = None,
-    seed: int = 0,
-    fresh: bool = False,
+    graph: PathLikeStr, *, output_dir: PathLikeStr | None = None, seed: int = 0, fresh: bool = False
 ) -> dict[str, Any]:
     """Compile a graph of contracts into questions and answers.
 

@@ -15,13 +15,7 @@ from vestige.artifacts.layout import own_folder
 from vestige.artifacts.records import forgotten_by
 from vestige.attacks.planning import AttackSettings, check_kind
 from vestige.core.errors import InputError
-from vestige.data.corpus import (
-    Corpus,
-    NamedSplits,
-    left_out,
-    read_idk,
-    refuse_not_found,
-)
+from vestige.data.corpus import Corpus, NamedSplits, left_out, read_idk, refuse_not_found
 from vestige.evals.base import Evaluation
 from vestige.judges.base import Grader
 from vestige.judges.local import grader_of

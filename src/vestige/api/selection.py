@@ -207,11 +207,7 @@ def attack_line(attack: "AttackSettings") -> str:
 
 
 def audit_questions(
-    corpus: Corpus,
-    forget: str,
-    models: Iterable[str],
-    retain: str | None = None,
-    holdout: str | None = None,
+    corpus: Corpus, forget: str, models: Iterable[str], retain: str | None = None, holdout: str | None = None
 ) -> NamedSplits:
     """Return the questions of an audit of `models`: one retain set for all, without items that any model forgot.
 

@@ -257,13 +257,7 @@ def _rate_in_words(request: "UnlearnRequest") -> str:
 
 
 def _trained(
-    title: str,
-    output_dir: PathLikeStr,
-    train: "Train",
-    *,
-    inputs: Sequence[str | None],
-    fresh: bool,
-    notes: Sentences,
+    title: str, output_dir: PathLikeStr, train: "Train", *, inputs: Sequence[str | None], fresh: bool, notes: Sentences
 ) -> Model:
     """Train with one or several processes. The first process writes. None of `inputs` may be in the output folder.
 

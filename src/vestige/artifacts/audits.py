@@ -100,14 +100,8 @@ STATEMENTS: Mapping[Claim, Statement] = {
         inconclusive="It may still answer what {control} does not",
         size="{} left",
         column="in the questions asked",
-        failing=(
-            "still answers what {controls} cannot",
-            "still answer what {controls} cannot",
-        ),
-        in_bits=(
-            "finds the answers likelier than {control}",
-            "find the answers likelier than {controls}",
-        ),
+        failing=("still answers what {controls} cannot", "still answer what {controls} cannot"),
+        in_bits=("finds the answers likelier than {control}", "find the answers likelier than {controls}"),
         by_facts=("gives single facts away", "give single facts away"),
     ),
     "not recoverable": Statement(
@@ -118,10 +112,7 @@ STATEMENTS: Mapping[Claim, Statement] = {
         size="{} back",
         column="by attacks shown able to",
         failing=("gives answers back under attack", "give answers back under attack"),
-        in_bits=(
-            "finds the answers likelier again after an attack",
-            "find the answers likelier again after an attack",
-        ),
+        in_bits=("finds the answers likelier again after an attack", "find the answers likelier again after an attack"),
         by_facts=("gives single facts back under attack", "give single facts back under attack"),
         attacks=True,
     ),

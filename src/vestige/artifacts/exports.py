@@ -65,10 +65,7 @@ def shareable(outcome: AuditOutcome) -> AuditOutcome:
 
 
 def junit(
-    outcomes: Sequence[AuditOutcome],
-    *,
-    fail_open: bool = False,
-    worse: Collection[tuple[str, str, str]] | None = None,
+    outcomes: Sequence[AuditOutcome], *, fail_open: bool = False, worse: Collection[tuple[str, str, str]] | None = None
 ) -> str:
     """One suite a forget set, one test case a claim about a model: a failure fails, an open claim is skipped.
 

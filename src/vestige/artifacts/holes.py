@@ -179,12 +179,7 @@ def candidates_of(attempts: Iterable[Attempt]) -> list[HoleCandidate]:
     return list(candidates.values())
 
 
-def write_tested(
-    folder: ProbeFolder,
-    tested: Sequence[Tested],
-    table: HoleTable,
-    identity: Record,
-) -> None:
+def write_tested(folder: ProbeFolder, tested: Sequence[Tested], table: HoleTable, identity: Record) -> None:
     """Write the results of testing. The summary comes last and marks the folder as complete."""
     # First: a kill from here on must not leave the old summary beside new records.
     folder.summary.unlink(missing_ok=True)

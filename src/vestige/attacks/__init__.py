@@ -8,20 +8,17 @@ from vestige.core.plugins import Kind, with_installed
 
 ATTACKS = {
     "relearn": Kind(
-        "vestige.attacks.relearn:RelearnSettings",
-        "Tune the model on some items again and ask others along the way.",
+        "vestige.attacks.relearn:RelearnSettings", "Tune the model on some items again and ask others along the way."
     ),
     "quantize": Kind(
-        "vestige.attacks.quantize:QuantizeSettings",
-        "Round the weights of the blocks to 8 or 4 bits, or to NF4.",
+        "vestige.attacks.quantize:QuantizeSettings", "Round the weights of the blocks to 8 or 4 bits, or to NF4."
     ),
     "ablate": Kind(
         "vestige.attacks.ablate:AblateSettings",
         "Take the direction that tells forgotten questions from others out of the model.",
     ),
     "in_context": Kind(
-        "vestige.attacks.in_context:InContextSettings",
-        "Put retain items before the question as facts.",
+        "vestige.attacks.in_context:InContextSettings", "Put retain items before the question as facts."
     ),
     "gcg": Kind(
         "vestige.attacks.gcg:GcgSettings",

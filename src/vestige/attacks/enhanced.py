@@ -289,11 +289,7 @@ class PrefixObjective:
         return loss
 
     def _read(
-        self,
-        model: PreTrainedModel,
-        text: Around,
-        ids: Int[Tensor, "W T"],
-        vectors: Float[Tensor, "W T D"] | None,
+        self, model: PreTrainedModel, text: Around, ids: Int[Tensor, "W T"], vectors: Float[Tensor, "W T D"] | None
     ) -> tuple[Float[Tensor, "W N V"], Float[Tensor, "W L P D"]]:
         """Logits from the place before the prompt on, and the streams behind the prompt, both in float32.
 

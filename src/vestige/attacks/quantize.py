@@ -65,11 +65,7 @@ class QuantizeSettings(AttackSettings):
         """Round and ask."""
         done = quantize(loaded.model, self.bits)
         work.ask(GIVEN, lambda: loaded, work.on_progress)
-        notes = {
-            "matrices_rounded": done.n_matrices,
-            "weights_rounded": done.n_weights,
-            "error": done.relative_error,
-        }
+        notes = {"matrices_rounded": done.n_matrices, "weights_rounded": done.n_weights, "error": done.relative_error}
         return Ended({"nothing shown": 0.0}, NOTHING, NOTHING, notes)
 
 

@@ -339,12 +339,7 @@ def _controls(ground: Ground, form: Format, key: str, items: Sequence[str], retr
 
 
 def clustered(
-    ground: Ground,
-    prior: SeedPrior,
-    target: ByItem,
-    rows: ByControl,
-    items: Sequence[str],
-    width: float | None = 1.0,
+    ground: Ground, prior: SeedPrior, target: ByItem, rows: ByControl, items: Sequence[str], width: float | None = 1.0
 ) -> SeedPrior:
     """The prior with as much as trainings are seen to do to all facts of a contract, each contract by itself."""
     index = {item: n for n, item in enumerate(items)}

@@ -143,12 +143,7 @@ def read_answers(run: RunFolder, plan: AuditPlan, further: Sequence[Format] = ()
             bits = _carried_by_freeform(attack, subject, values)
             if bits is not None:
                 carried.setdefault(attack.name, {})[subject] = bits
-    plan = replace(
-        plan,
-        carried=carried,
-        prompts=tuple(prompts),
-        told_by=_told_by(run, plan),
-    )
+    plan = replace(plan, carried=carried, prompts=tuple(prompts), told_by=_told_by(run, plan))
     table = own_table(plan, values, further)
     table.check()
     return plan, table

@@ -22,10 +22,7 @@ from vestige.core.estimates import Estimate
 from vestige.core.text import Items, Sentences, listed
 from vestige.metrics.contrasts import Draws, simultaneous, step_down
 from vestige.metrics.intervals import LEVEL, SeedPrior, shared, spread
-from vestige.metrics.planning import (
-    ALONE_CONTROLS,
-    TAIL_INDEX,
-)
+from vestige.metrics.planning import ALONE_CONTROLS, TAIL_INDEX
 from vestige.metrics.verdicts import ClaimVerdict, Evidence, Margins
 
 _TAIL = (1 - LEVEL) / 4

@@ -8,15 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from vestige.artifacts.audits import (
-    AuditOutcome,
-    AuditPlan,
-    FactLine,
-    GroupLine,
-    MatrixCell,
-    VerdictLine,
-    WorstLine,
-)
+from vestige.artifacts.audits import AuditOutcome, AuditPlan, FactLine, GroupLine, MatrixCell, VerdictLine, WorstLine
 from vestige.artifacts.scores import Source
 from vestige.auditing.claims import verdicts
 from vestige.auditing.claims.evidence import SubjectEvidence
@@ -36,12 +28,7 @@ from vestige.auditing.formats import (
 )
 from vestige.auditing.ground import Case, Ground, by_fact, judged_items, shown
 from vestige.auditing.groups import parts_of
-from vestige.auditing.measures import (
-    KeptKnowledge,
-    read_budget,
-    read_measures,
-    weak_controls,
-)
+from vestige.auditing.measures import KeptKnowledge, read_budget, read_measures, weak_controls
 from vestige.auditing.membership import read_membership
 from vestige.auditing.missing import filled, with_missing
 from vestige.auditing.predicted import NOT_ENOUGH

@@ -163,12 +163,7 @@ def read_logs(
 
 
 def _judged(
-    run: RunFolder,
-    together: TogetherRead,
-    forget: str,
-    margins: Record | None,
-    left_out: Sequence[str],
-    stated: Stated,
+    run: RunFolder, together: TogetherRead, forget: str, margins: Record | None, left_out: Sequence[str], stated: Stated
 ) -> AuditOutcome:
     if left_out and not any(column.entry.role == "unlearned" for column in together.columns):
         # Files that were never read come before the models that were.

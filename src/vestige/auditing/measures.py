@@ -21,13 +21,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from vestige.artifacts.audits import (
-    BudgetLine,
-    KeptLine,
-    MeasureLine,
-    MembershipLine,
-    PlannedAttack,
-)
+from vestige.artifacts.audits import BudgetLine, KeptLine, MeasureLine, MembershipLine, PlannedAttack
 from vestige.artifacts.records import SEEN_BOUND, TOKENS_BOUND
 from vestige.artifacts.scores import Source
 from vestige.artifacts.verdicts import percentage

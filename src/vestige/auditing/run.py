@@ -475,13 +475,7 @@ def _write_settings(run: RunFolder, request: AuditRequest) -> None:
     write_text(run.settings, to_toml({**record, **request.settings.identity()}))
 
 
-def conduct(
-    run: RunFolder,
-    request: AuditRequest,
-    *,
-    workers: int,
-    show: Callable[[float, str], None],
-) -> Audited:
+def conduct(run: RunFolder, request: AuditRequest, *, workers: int, show: Callable[[float, str], None]) -> Audited:
     """`run_audit` for a caller that holds the run's lock and has checked the request."""
     folder = run.audit(request.splits.forget)
     # What an earlier audit with other settings left must not be taken for an answer to this one.
@@ -697,10 +691,7 @@ def with_control(request: AuditRequest) -> AuditRequest:
 
 
 def _plan(
-    run: RunFolder,
-    request: AuditRequest,
-    failed: Mapping[str, Exception],
-    made: Mapping[str, Sequence[str]],
+    run: RunFolder, request: AuditRequest, failed: Mapping[str, Exception], made: Mapping[str, Sequence[str]]
 ) -> AuditPlan:
     """Return the plan of the finished tasks.
 

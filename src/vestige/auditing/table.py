@@ -37,9 +37,7 @@ from vestige.artifacts.scores import (
     Split,
     Texts,
 )
-from vestige.artifacts.scores import (
-    column as as_column,
-)
+from vestige.artifacts.scores import column as as_column
 from vestige.auditing.predicted import PredictedControls
 from vestige.auditing.run import judge_plan, write_scores
 from vestige.auditing.settings import AuditSettings

@@ -51,15 +51,12 @@ def attack_commands() -> dict[str, str]:
 
 
 attack_app = group(
-    "Try to extract what a model was made to forget. The result is no evidence without a control.",
-    attack_commands,
+    "Try to extract what a model was made to forget. The result is no evidence without a control.", attack_commands
 )
 probe_app = group(
     "Find knowledge holes: what an unlearned model no longer answers, though it should have kept it. Without a "
     "command: `vestige probe TARGET UNLEARNED`, all parts one after the other.",
-    {
-        "all": "asking:probe_command",
-    },
+    {"all": "asking:probe_command"},
     default="all",
 )
 app = group(

@@ -274,11 +274,7 @@ def demo(
     return api.Audit(folder, tuple(end.outcomes), failed, (), end.n_tasks)
 
 
-@command(
-    demo,
-    positional=(),
-    parts={"settings": DEMO},
-)
+@command(demo, positional=(), parts={"settings": DEMO})
 def demo_command(call: Call, why: bool = False, as_json: bool = False) -> None:
     """Compile, train, unlearn, audit and report: PISTOL's sample dataset 1 on the built-in tiny model.
 

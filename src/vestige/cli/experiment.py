@@ -12,11 +12,7 @@ from vestige.core.progress import progress_bar, say
 from vestige.core.text import Fields, value_in
 
 
-@itself(
-    positional=("name",),
-    repeated=("benchmark", "probing", "training", "option"),
-    spelled={"probing": "probe"},
-)
+@itself(positional=("name",), repeated=("benchmark", "probing", "training", "option"), spelled={"probing": "probe"})
 def experiment_command(
     name: str = "",
     cpu: bool = False,

@@ -209,13 +209,7 @@ def with_bank(taken: Taken, controls: Sequence[str], target: str | None) -> Take
 
 
 def judge_taken(
-    taken: Taken,
-    run: "RunFolder",
-    *,
-    forget: str | None,
-    margins: Record,
-    why: bool,
-    as_json: bool,
+    taken: Taken, run: "RunFolder", *, forget: str | None, margins: Record, why: bool, as_json: bool
 ) -> "list[AuditOutcome]":
     """Judge the logs, write the report, and print the verdicts: whole with `why` or `as_json`, or one line a model."""
     from vestige.auditing.logs import judge_logs

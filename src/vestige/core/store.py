@@ -116,12 +116,7 @@ def read_sealed(path: Path, *needed: str) -> Fields:
 
 
 def refuse_another(
-    where: Path,
-    label: str,
-    expected: Record,
-    stored: Record,
-    *,
-    out: str = "choose another folder",
+    where: Path, label: str, expected: Record, stored: Record, *, out: str = "choose another folder"
 ) -> None:
     """Refuse a place that holds `what` with another identity, naming what differs and the way out."""
     # Both as they come from the disk, where a tuple is a list.

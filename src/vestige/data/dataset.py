@@ -25,13 +25,7 @@ from vestige.core.ids import content_id
 from vestige.core.items import Item, ItemTuple, Scope
 from vestige.core.seeds import generator, shuffled, uniform_integers
 from vestige.core.text import Names
-from vestige.data.contract_type import (
-    N_WRONG,
-    ContractType,
-    candidate_values,
-    contract_types,
-    known_type,
-)
+from vestige.data.contract_type import N_WRONG, ContractType, candidate_values, contract_types, known_type
 from vestige.data.drawing import WRONG_DRAWN, ContractDrawing
 from vestige.data.graph import MAX_EDGES, Graph, load_graph, with_holdout
 from vestige.metrics.answers import contains
@@ -75,10 +69,7 @@ class Dataset:
     def digest(self) -> str:
         """Content id of the graph and of all items, their variants included, in their order."""
         return content_id(
-            {
-                "graph": self.graph.digest,
-                "items": [item_row(i) for i in (*self.items, *self.holdout, *self.factual)],
-            }
+            {"graph": self.graph.digest, "items": [item_row(i) for i in (*self.items, *self.holdout, *self.factual)]}
         )
 
     @cached_property

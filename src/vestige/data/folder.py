@@ -27,14 +27,7 @@ from vestige.core.items import Item, ItemTuple
 from vestige.core.store import read_rows, refuse_another, typed
 from vestige.core.text import Fields, Record, Sentences, one_line
 from vestige.data.contract_type import contract_types
-from vestige.data.dataset import (
-    Contract,
-    Dataset,
-    compile_planned,
-    item_row,
-    n_entailed_of_contracts,
-    plan,
-)
+from vestige.data.dataset import Contract, Dataset, compile_planned, item_row, n_entailed_of_contracts, plan
 from vestige.data.graph import Edge, Graph, build_graph, shown
 from vestige.data.pistol import pistol_text
 

@@ -138,10 +138,7 @@ def usable(value: Any) -> bool:
 SAFE_RLHF = "PKU-Alignment/PKU-SafeRLHF"
 HARMFUL_GROUP = "harmful"
 _PROMPT = "prompt"
-_RESPONSES = (
-    (("response_0", "is_response_0_safe"), ("response_1", "is_response_1_safe")),
-    (("response", "is_safe"),),
-)
+_RESPONSES = ((("response_0", "is_response_0_safe"), ("response_1", "is_response_1_safe")), (("response", "is_safe"),))
 """The columns of a response and of its label, in each of the two forms."""
 
 

@@ -23,17 +23,7 @@ from pydantic import PositiveInt
 from vestige.core.errors import InputError
 from vestige.core.items import Item
 from vestige.core.text import Fields, Record, one_line
-from vestige.evals.base import (
-    BITS,
-    SHARE,
-    InAudit,
-    Measure,
-    Reads,
-    ToRead,
-    labels,
-    lists,
-    reply_record,
-)
+from vestige.evals.base import BITS, SHARE, InAudit, Measure, Reads, ToRead, labels, lists, reply_record
 from vestige.metrics.answers import exact_match, is_empty, is_refusal, normalised, probability
 from vestige.metrics.memorization import mrr, top_hit
 from vestige.metrics.overlap import rouge, words

@@ -22,11 +22,7 @@ TINY_METHODS: Mapping[str, Values] = {
     "rmu": {"learning_rate": 2e-3, "method_settings": {"alpha": 0.1}},
     "npo": {"learning_rate": 5e-5},
 }
-FORMATS = (
-    "choices.choose/accuracy",
-    "choices.option_text_mean/accuracy",
-    "freeform.generate_plain/contains_match",
-)
+FORMATS = ("choices.choose/accuracy", "choices.option_text_mean/accuracy", "freeform.generate_plain/contains_match")
 """CHOOSE (letters), OPTION (texts) and GENERATE (replies): Equations 4 and 5, Figure 6."""
 METRICS = ("qa.rouge1_recall", *FORMATS, "acr.acr/memorised")
 RELEARNING = {"epochs": 3, "rate": 2e-4, "rank": 128, "alpha": 16}
@@ -79,14 +75,7 @@ def _run(lab: Lab, models: Mapping[str, str], data: SourceSettings, forget: str,
                     named = {**columns, "method": method, "rate": f"{own['learning_rate']:g}"}
                     lab.ask(unlearned, named, **every)
                     _attacks(lab, unlearned, target, named, {**asked, "evals": evals})
-    return Report(
-        "",
-        METRICS,
-        ("forget", "retain"),
-        (Comparison("method", "rmu", "npo"),),
-        ranked=FORMATS,
-        bits=True,
-    )
+    return Report("", METRICS, ("forget", "retain"), (Comparison("method", "rmu", "npo"),), ranked=FORMATS, bits=True)
 
 
 def _settings(lab: Lab, model: str, method: str) -> Sequence[Values]:

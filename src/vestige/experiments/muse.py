@@ -38,10 +38,7 @@ def muse(lab: Lab) -> Report:
         sets = {"one": ["edge:A_C"], "three": [AC3], "three in turn": AC3.split(",")}
         unlearning = {"learning_rate": 5e-5, **lab.reading}
         evals = {"memory": {"max_new_tokens": 32}}
-        pairs = [
-            Comparison("set", "one", "three", splits=["retain"]),
-            Comparison("set", "three", "three in turn"),
-        ]
+        pairs = [Comparison("set", "one", "three", splits=["retain"]), Comparison("set", "three", "three in turn")]
     for label, model in lab.named(MODELS, {"tiny": "builtin:tiny"}).items():
         for seed in lab.seeds or ((0, 1) if lab.cpu else (0, 1, 2)):
             target: Any = model

@@ -49,12 +49,7 @@ class ReplyTo(NamedTuple):
     def words(self) -> float:
         """The score by words."""
         return leak_score(
-            self.reply,
-            self.answer,
-            question=self.question,
-            fact=self.fact,
-            accepted=self.accepted,
-            wrong=self.wrong,
+            self.reply, self.answer, question=self.question, fact=self.fact, accepted=self.accepted, wrong=self.wrong
         )
 
 

@@ -15,14 +15,7 @@ from functools import cache
 from typing import Any, Literal
 from urllib.parse import parse_qsl, quote, urlencode
 
-from pydantic import (
-    NonNegativeFloat,
-    NonNegativeInt,
-    PositiveFloat,
-    PositiveInt,
-    field_serializer,
-    field_validator,
-)
+from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, field_serializer, field_validator
 
 from vestige.core.errors import InputError
 from vestige.core.settings import Settings

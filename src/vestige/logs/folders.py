@@ -504,12 +504,7 @@ def _groups(
                 start_name = start.name.partition("@")[0]
                 targets = [log for log in targets if log.name.partition("@")[0] == start_name]
                 targets = _without_second_look(targets, left_out)
-            members = (
-                *targets,
-                *controls,
-                *placebos,
-                *sorted(unlearned, key=_order),
-            )
+            members = (*targets, *controls, *placebos, *sorted(unlearned, key=_order))
             logs = []
             for log in members:
                 model, _, attack = log.name.partition("@")

@@ -26,18 +26,7 @@ from vestige.artifacts.scores import Measurement, QuestionType, ScoreType
 from vestige.core.errors import InputError
 from vestige.core.files import read_text
 from vestige.core.text import Record, TextTuple, one_line
-from vestige.logs.log import (
-    NOTE,
-    Beginning,
-    How,
-    Log,
-    LogReading,
-    Scores,
-    in_order,
-    indexed,
-    number_of,
-    read_value,
-)
+from vestige.logs.log import NOTE, Beginning, How, Log, LogReading, Scores, in_order, indexed, number_of, read_value
 
 SPLITS = {
     "forget": "forget",
@@ -178,11 +167,7 @@ def _turned(score: Any) -> float | None:
 
 
 def _add(
-    reading: LogReading,
-    split: str,
-    metric: _Metric,
-    values: tuple[list[str], list[Record]],
-    source: tuple[Record, str],
+    reading: LogReading, split: str, metric: _Metric, values: tuple[list[str], list[Record]], source: tuple[Record, str]
 ) -> None:
     keys, rows = values
     column = next((key for key in metric.keys if key in rows[0]), metric.keys[0])

@@ -13,17 +13,7 @@ from vestige.artifacts.scores import Measurement
 from vestige.core.errors import InputError
 from vestige.core.text import Fields, Record, TextTuple, closest, one_line
 from vestige.data.tables import read_table, separated
-from vestige.logs.log import (
-    TASKS,
-    Beginning,
-    How,
-    Log,
-    LogReading,
-    json_lines,
-    number_of,
-    read_value,
-    refuse_repeated,
-)
+from vestige.logs.log import TASKS, Beginning, How, Log, LogReading, json_lines, number_of, read_value, refuse_repeated
 from vestige.logs.open_unlearning import CHOICE, OVERLAP, PROBABILITY
 
 COLUMNS: Mapping[str, TextTuple] = {

@@ -234,11 +234,7 @@ def open_unlearning_log(model: ExportedModel) -> dict[str, str]:
                 name, column = spelled[their_name], key
         values = {}
         for number, row in enumerate(rows):
-            texts = {
-                "input": row.texts.question,
-                "ground_truth": row.texts.answer,
-                "generation": row.texts.reply,
-            }
+            texts = {"input": row.texts.question, "ground_truth": row.texts.answer, "generation": row.texts.reply}
             values[str(number)] = {column: row.score, **texts, NOTE: {**row.note(), "column": column}}
         log[f"{_SPLITS.get(split, split)}_{name}"] = {"agg_value": _means(rows), "value_by_index": values}
     return {f"{model.file}/TOFU_EVAL.json": json.dumps(log, indent=1, ensure_ascii=False, allow_nan=False) + "\n"}

@@ -58,7 +58,7 @@ PRESETS = {
         {"kl_weight": 1.0},
         "GA + KL as Knowledge Holes has it; there at a rate of 5e-5, 1000 steps of 2 rows.",
         "Knowledge Holes, 2511.00030, Appendix A",
-    ),
+    )
 }
 
 

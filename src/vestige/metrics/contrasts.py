@@ -336,14 +336,7 @@ def _length(unit: ByItem) -> float:
     return length
 
 
-def known_ratio_draws(
-    subject: ByItem,
-    target: ByItem,
-    control: ByItem,
-    sample: Sample,
-    *,
-    name: str,
-) -> Draws:
+def known_ratio_draws(subject: ByItem, target: ByItem, control: ByItem, sample: Sample, *, name: str) -> Draws:
     """Draws of (subject - control) / (target - control) in means, of shares, where the control is known on each item.
 
     The ends are Fieller's, for every true value. On the additional item subject and target lie anywhere in [0, 1] and
@@ -369,10 +362,7 @@ def known_ratio_draws(
 
 
 def seed_variance(
-    control: ByControl,
-    differences: ByItem,
-    labels: Int[np.ndarray, " N"] | None,
-    prior: SeedPrior,
+    control: ByControl, differences: ByItem, labels: Int[np.ndarray, " N"] | None, prior: SeedPrior
 ) -> tuple[float, float]:
     """Return tau^2, the variance of a seed's common effect on all items, and its degrees of freedom.
 

@@ -24,15 +24,7 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Float
 
-from vestige.metrics.contrasts import (
-    Draws,
-    Quantity,
-    Sample,
-    known_ratio_draws,
-    level_draws,
-    mean_draws,
-    ratio_draws,
-)
+from vestige.metrics.contrasts import Draws, Quantity, Sample, known_ratio_draws, level_draws, mean_draws, ratio_draws
 from vestige.metrics.intervals import Bounds, ByControl, ByItem, SeedPrior
 
 _SHARE = (-1.0, 1.0)

@@ -244,12 +244,7 @@ def cluster_factor(values: ByItem, labels: Shaped[np.ndarray, " N"]) -> float:
     return math.sqrt(design_effect(values, labels)) * t / _Z
 
 
-def _widened(
-    interval: Interval,
-    scores: ByItem,
-    labels: Shaped[np.ndarray, " N"],
-    bounds: Bounds | None,
-) -> Interval:
+def _widened(interval: Interval, scores: ByItem, labels: Shaped[np.ndarray, " N"], bounds: Bounds | None) -> Interval:
     k = len(np.unique(labels))
     # Sorted, so that the order of the items does not reach the last digit.
     order = np.lexsort((scores, labels))
@@ -358,11 +353,7 @@ class TrainingSpread(NamedTuple):
 
 
 def spread(
-    control: Float[np.ndarray, "*B M N"],
-    differences: Float[np.ndarray, "*B N"],
-    prior: SeedPrior,
-    *,
-    width: Width,
+    control: Float[np.ndarray, "*B M N"], differences: Float[np.ndarray, "*B N"], prior: SeedPrior, *, width: Width
 ) -> TrainingSpread:
     """The spread of a training's mean.
 
@@ -389,12 +380,7 @@ def _seen(control: Float[np.ndarray, "*B M N"], differences: Float[np.ndarray, "
 
 
 def moderated(
-    noise: ByAudit,
-    variance_of_means: ByAudit,
-    size: tuple[int, ...],
-    prior: SeedPrior,
-    *,
-    width: Width,
+    noise: ByAudit, variance_of_means: ByAudit, size: tuple[int, ...], prior: SeedPrior, *, width: Width
 ) -> TrainingSpread:
     """V from sigma^2 (`noise`) and the variance of the controls' means (`seen`). `size` is (M, N)."""
     m, n = size

@@ -51,13 +51,7 @@ def mink(logp: ByToken, *, k: float) -> float:
     return float(np.sort(scores)[: max(1, int(k * len(scores)))].mean())
 
 
-def minkpp(
-    logp: ByToken,
-    mean: ByToken,
-    variance: ByToken,
-    *,
-    k: float,
-) -> float:
+def minkpp(logp: ByToken, mean: ByToken, variance: ByToken, *, k: float) -> float:
     """The same of (logp - mean) / sqrt(variance), in standard deviations (Zhang et al., 2404.02936).
 
     `mean` and `variance` are the moments of the log-probability under the model's own distribution at each position.

@@ -38,13 +38,7 @@ from scipy.optimize import brentq
 from scipy.special import betainc, chdtri, ndtr, ndtri, stdtrit
 
 from vestige.metrics.contrasts import BOUND, Draws, PlanBasis
-from vestige.metrics.intervals import (
-    LEVEL,
-    ByControl,
-    ByItem,
-    Noise,
-    moderated,
-)
+from vestige.metrics.intervals import LEVEL, ByControl, ByItem, Noise, moderated
 
 POWER = 0.8
 ALIKE = 0.4

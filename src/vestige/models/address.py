@@ -16,15 +16,7 @@ from vestige.core.text import Fields, one_line
 FORM = "http://localhost:8000/v1#name"
 
 NoReply: TypeAlias = Literal[
-    "garbage",
-    "rejected",
-    "filtered",
-    "too large",
-    "rate limited",
-    "server error",
-    "timeout",
-    "connection",
-    "limit",
+    "garbage", "rejected", "filtered", "too large", "rate limited", "server error", "timeout", "connection", "limit"
 ]
 """Why no reply came: see `judges.base.Failure`."""
 

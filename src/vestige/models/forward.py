@@ -66,12 +66,7 @@ def passes_by_length(
 
 
 def batches_by_length(
-    lengths: Sequence[int],
-    device: torch.device,
-    *,
-    token_budget: int,
-    pass_tokens: int = PASS_TOKENS,
-    before: int = 0,
+    lengths: Sequence[int], device: torch.device, *, token_budget: int, pass_tokens: int = PASS_TOKENS, before: int = 0
 ) -> Iterator[tuple[int, list[int]]]:
     """The width of each pass, which is its longest row's, with the indices of its rows.
 

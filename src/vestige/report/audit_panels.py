@@ -12,13 +12,7 @@ from itertools import chain, product
 from typing import Any
 from urllib.parse import quote
 
-from vestige.artifacts.audits import (
-    AuditOutcome,
-    FormatLine,
-    GainLine,
-    GroupLine,
-    MatrixCell,
-)
+from vestige.artifacts.audits import AuditOutcome, FormatLine, GainLine, GroupLine, MatrixCell
 from vestige.core.estimates import Estimate
 from vestige.core.text import Fields, TextTuple
 from vestige.report.words import (

@@ -43,13 +43,7 @@ from vestige.report.holes import is_probe, read_probe
 from vestige.report.page import page_file, page_headline, page_title, render, render_holes, render_static
 from vestige.report.sealing import Redactor, check_timestamp, redaction_key, without_texts
 from vestige.report.tables import write_hole_tables, write_tables
-from vestige.report.words import (
-    listed,
-    method_name,
-    named_values,
-    next_steps,
-    plain_sentence,
-)
+from vestige.report.words import listed, method_name, named_values, next_steps, plain_sentence
 
 
 def build_report(

@@ -12,13 +12,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
-from vestige.artifacts.audits import (
-    AuditOutcome,
-    FactLine,
-    VerdictLine,
-    read_outcome,
-    read_plan,
-)
+from vestige.artifacts.audits import AuditOutcome, FactLine, VerdictLine, read_outcome, read_plan
 from vestige.artifacts.layout import AuditFolder, EvalFolder, RunFolder
 from vestige.artifacts.records import check_bytes, read_records
 from vestige.core.ids import file_digest

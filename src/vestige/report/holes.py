@@ -11,14 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from vestige.artifacts.holes import (
-    HoleRow,
-    HoleTable,
-    Placebo,
-    Tested,
-    read_table,
-    read_tested,
-)
+from vestige.artifacts.holes import HoleRow, HoleTable, Placebo, Tested, read_table, read_tested
 from vestige.artifacts.layout import ProbeFolder
 from vestige.artifacts.provenance import read_provenance
 from vestige.core.errors import InputError
@@ -92,11 +85,7 @@ def _models(identity: Record, provenance: Record, labels: Mapping[str, str]) -> 
 
 Standing: TypeAlias = Literal["none", "beyond", "chance", "unknown"]
 
-SOURCES = {
-    "adjacent": "adjacent questions",
-    "latent": "latent search",
-    "random": "random search",
-}
+SOURCES = {"adjacent": "adjacent questions", "latent": "latent search", "random": "random search"}
 """The display names of the sources. Another one keeps its own name."""
 STANDING_WORDS: dict[Standing, str] = {
     "none": "no holes",

@@ -36,13 +36,7 @@ from vestige.report.audit_panels import (
     with_interval,
 )
 from vestige.report.contents import DIGEST_TOLD, Contents, scores_digest
-from vestige.report.evidence import (
-    EstimatePlace,
-    GreedyReply,
-    RunModel,
-    forget_label,
-    split_of,
-)
+from vestige.report.evidence import EstimatePlace, GreedyReply, RunModel, forget_label, split_of
 from vestige.report.first_screen import Block, audit_block, spanned
 from vestige.report.holes import Probe, holes_block, holes_payload, placed
 from vestige.report.words import (
@@ -380,10 +374,7 @@ def sections(contents: Contents) -> Block:
         "probes": [holes_block(probe) for probe in contents.probes],
         "missing": [*evidence.missing, *disputes, *unjudged],
         "unjudged": contents.unjudged,
-        "shown": {
-            "tradeoff": _compared(contents),
-            "answers": bool(contents.answers.questions),
-        },
+        "shown": {"tradeoff": _compared(contents), "answers": bool(contents.answers.questions)},
         "settings": named_values(evidence.settings),
         "provenance": provenance_lines(evidence.provenance),
         "subjects": evidence.subjects,

@@ -232,7 +232,7 @@ _Words = tuple[str, str]
 
 _FAILING: Mapping[Claim, _Words] = {name: claim.failing for name, claim in STATEMENTS.items() if claim.failing}
 _AGAINST: Mapping[str, _Words] = {
-    "chance": ("still answers more than guessing would", "still answer more than guessing would"),
+    "chance": ("still answers more than guessing would", "still answer more than guessing would")
 }
 """For "not expressed" without controls."""
 _PASSES = "passes every test, within the margins below", "pass every test, within the margins below"
@@ -281,10 +281,7 @@ def people_said(people: Mapping[str, int]) -> str:
 
 
 def headline(
-    outcome: AuditOutcome,
-    n_edges: int | None = None,
-    label: str = "",
-    people: Mapping[str, int] = MappingProxyType({}),
+    outcome: AuditOutcome, n_edges: int | None = None, label: str = "", people: Mapping[str, int] = MappingProxyType({})
 ) -> str:
     """The answer in a sentence, such as "None of the four models has forgotten the five contracts".
 

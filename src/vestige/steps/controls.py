@@ -23,13 +23,7 @@ from vestige.core.seeds import derive_seed
 from vestige.data.corpus import Corpus, NamedSplits, left_out
 from vestige.models.load import LoadedModel, ModelSettings
 from vestige.models.scoring import score_answers
-from vestige.steps.finetune import (
-    VERSION,
-    FinetuneRequest,
-    finetune_spec,
-    finetuning_job,
-    starting_model,
-)
+from vestige.steps.finetune import VERSION, FinetuneRequest, finetune_spec, finetuning_job, starting_model
 from vestige.steps.making import Made, make_subject, same_model
 from vestige.steps.subjects import load_checked
 from vestige.training.adapters import merge_lora

@@ -181,10 +181,7 @@ def answered_trajectory(
     """
     chosen = held_apart(splits, most=validation.items, seed=seed).validation.splits
     items = {name: tuple(chosen[name]) for name in CHOSEN_ON}
-    identity: Fields = {
-        **validation.identity(),
-        "version": QASettings.collect_version,
-    }
+    identity: Fields = {**validation.identity(), "version": QASettings.collect_version}
     for name, of_split in items.items():
         identity[name] = [i.id for i in of_split]
     answers = AnswerScores(items, validation.metric, QASettings(max_new_tokens=validation.max_new_tokens))

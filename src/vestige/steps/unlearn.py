@@ -31,14 +31,7 @@ from vestige.models.places import find, is_adapter
 from vestige.models.prompts import Prompter
 from vestige.steps.controls import Recipe
 from vestige.steps.finetune import finetune_spec, teach
-from vestige.steps.making import (
-    Form,
-    Made,
-    Saving,
-    make_subject,
-    pick_form,
-    shown_model,
-)
+from vestige.steps.making import Form, Made, Saving, make_subject, pick_form, shown_model
 from vestige.steps.subjects import load_checked, origin_of
 from vestige.steps.trajectory import TrajectoryRequest
 from vestige.training.adapters import adapter_of, add_lora, merge_lora, train_only
@@ -281,11 +274,7 @@ def unlearn(
 
 
 def _train(
-    folder: SubjectFolder,
-    request: UnlearnRequest,
-    hooks: Hooks,
-    world: World,
-    saving: Saving,
+    folder: SubjectFolder, request: UnlearnRequest, hooks: Hooks, world: World, saving: Saving
 ) -> tuple[LoadedModel, TrainingEnd]:
     method = build_method(request.method, request.method_settings)
     if isinstance(method, FromStart):
@@ -321,11 +310,7 @@ def _train(
 
 
 def unlearning_job(
-    folder: SubjectFolder,
-    request: UnlearnRequest,
-    method: Method,
-    target: LoadedModel,
-    world: World,
+    folder: SubjectFolder, request: UnlearnRequest, method: Method, target: LoadedModel, world: World
 ) -> TrainingJob:
     """Return the training job. The model gets its adapters, or keeps its own parameters for training."""
     settings = request.training
