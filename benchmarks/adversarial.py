@@ -14,15 +14,16 @@ import numpy as np
 from vestige.artifacts.verdicts import WORDS
 from vestige.auditing.ground import Case
 from vestige.auditing.judge import judge
-from vestige.auditing.table import Row, columns_of, plan_of, read_scores, score_table
+from vestige.auditing.table import columns_of, plan_of, read_scores, score_table
 from vestige.core.errors import InputError
 from vestige.core.seeds import generator
+from vestige.core.text import Fields
 
 N = 100
 CONTROLS = 5
 Values = np.ndarray
 Scores = dict[str, Values]
-Rows = list[Row]
+Rows = list[Fields]
 
 
 class World:
@@ -83,7 +84,7 @@ class Table:
         return rows
 
 
-def _row(model: str, role: str, item: str, score: float, form: str, chance: float | None) -> Row:
+def _row(model: str, role: str, item: str, score: float, form: str, chance: float | None) -> Fields:
     return {"model": model, "role": role, "item": item, "score": score, "format": form, "chance": chance}
 
 

@@ -300,12 +300,7 @@ def audit_request(
         settings=built,
         # Of the target alone: the others were made from it, and have no published figures.
         published=published_of(corpus.settings.data, paths[0], published),
-        device=reading.device,
-        dtype=reading.dtype or "float32",
-        trust_remote_code=reading.trust_remote_code,
-        chat_template=reading.chat_template,
-        base=reading.base,
-        tokenizer=reading.tokenizer,
+        **vars(replace(reading, dtype=reading.dtype or "float32")),
         seed=seed,
         verify=verify,
         untested=untested,

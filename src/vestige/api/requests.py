@@ -40,15 +40,7 @@ def model_settings(model: str, read: Reading, *, as_made: bool = False) -> Model
     dtype = read.dtype
     if dtype is None and as_made:
         dtype = own_dtype(model)
-    return ModelSettings(
-        model=model,
-        dtype=dtype or "float32",
-        device=read.device,
-        trust_remote_code=read.trust_remote_code,
-        chat_template=read.chat_template,
-        base=read.base,
-        tokenizer=read.tokenizer,
-    )
+    return ModelSettings(model=model, **vars(replace(read, dtype=dtype or "float32")))
 
 
 def finetuning(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 from vestige.api.inputs import PathLikeStr
 from vestige.core.errors import InputError
-from vestige.core.text import Names, Record, Sentences, closest, one_line
+from vestige.core.text import Fields, Names, Record, Sentences, closest, one_line
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -25,9 +25,6 @@ if TYPE_CHECKING:
 
 Word: TypeAlias = Literal["pass", "fail", "inconclusive", "not tested"]
 """The verdict on a claim."""
-
-
-Row = dict[str, Any]
 
 
 class Rows:
@@ -81,7 +78,7 @@ class Model(Rows):
     def __fspath__(self) -> str:
         return str(self.path)
 
-    def training_log(self) -> list[Row]:
+    def training_log(self) -> list[Fields]:
         """Return the log of the training, a row a step: the loss and its terms in nats a token."""
         from vestige.artifacts.layout import SubjectFolder
         from vestige.artifacts.records import read_training_log
@@ -89,7 +86,7 @@ class Model(Rows):
         return read_training_log(SubjectFolder(self.path).training_log)
 
     @property
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[Fields]:
         """The rows of the training log."""
         return self.training_log()
 
@@ -102,7 +99,7 @@ class Results(Rows):
     """Estimates of one model or of an attack on it: a row each, with interval and n, and the place of the evidence."""
 
     columns = ("split", "scope", "format", "attack", "metric", "value", "low", "high", "n")
-    rows: tuple[Row, ...]
+    rows: tuple[Fields, ...]
     evidence: tuple[Path, ...]
     notes: Sentences = ()
     answers: "tuple[ItemScores, ...]" = ()
@@ -268,13 +265,13 @@ class Audit(Rows):
         return tuple(dict.fromkeys(chain.from_iterable(outcome.warnings for outcome in self.outcomes)))
 
     @property
-    def verdicts(self) -> list[Row]:
+    def verdicts(self) -> list[Fields]:
         """Return the rows of verdicts.json: `subject`, `claim`, `verdict`, `bound`, `reason` and the evidence."""
         from vestige.artifacts.verdicts import verdict_rows
 
         return verdict_rows(self.outcomes)
 
-    def regressions(self, baseline: PathLikeStr) -> list[Row]:
+    def regressions(self, baseline: PathLikeStr) -> list[Fields]:
         """The verdicts that are worse than in an earlier run (its folder or verdicts.json), each with `was`."""
         from vestige.artifacts.verdicts import read_baseline, regressions
 
@@ -286,7 +283,7 @@ class Audit(Rows):
         return tuple(dict.fromkeys(chain.from_iterable(outcome.untested for outcome in self.outcomes)))
 
     @property
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[Fields]:
         """A row for each verdict."""
         columns = ("subject", "forget", "claim", "verdict", "bound", "at_least", "at_most", "against", "reason")
         return [dict(zip(columns, itemgetter(*columns)(row), strict=True)) for row in self.verdicts]
@@ -318,7 +315,7 @@ class Holes(Rows):
     notes: Sentences = ()
 
     @property
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[Fields]:
         """A row for each number of each source, with interval and n. False holes are the placebos'."""
         from vestige.artifacts.holes import estimates_of
 
@@ -331,7 +328,7 @@ class Holes(Rows):
         return rows
 
     @property
-    def holes(self) -> list[Row]:
+    def holes(self) -> list[Fields]:
         """The confirmed holes: prompt, source, both answers and scores, group."""
         from vestige.artifacts.layout import ProbeFolder
         from vestige.core.files import read_jsonl
@@ -362,7 +359,7 @@ class Comparison(Rows):
         return render_comparison(self.scores, self.questions, HEADS, [cells_of(s) for s in self.scores], self.paths)
 
     @property
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[Fields]:
         """The rows as dicts."""
         return [asdict(score) for score in self.scores]
 

@@ -21,9 +21,6 @@ from vestige.core.items import ForgetSet, Item
 from vestige.core.store import OR_DELETE, SCHEMA, load, read_rows, read_versioned, save
 from vestige.core.text import Fields, Items, Record
 
-Row = dict[str, Any]
-"""A row of a table or a record, by column."""
-
 ROLES = ("base", "target", "retrained", "unlearned", "suppressed")
 """A model's roles in a run, in the order of pages and tables."""
 
@@ -190,7 +187,7 @@ def write_summary(folder: EvalFolder, summary: Summary, basis: str = "") -> None
     note_bytes(folder, path, basis)
 
 
-def write_scores(folder: EvalFolder, rows: Iterable[Row], basis: str = "") -> None:
+def write_scores(folder: EvalFolder, rows: Iterable[Fields], basis: str = "") -> None:
     """Write the items' scores, which follow from the records."""
     write_jsonl(folder.scores, rows)
     note_bytes(folder, folder.scores, basis)
@@ -225,7 +222,7 @@ def write_finished(path: Path, body: Record) -> None:
     write_json(path, {**whole, "seal": content_id(whole, length=64)})
 
 
-def read_finished(path: Path, *needed: str) -> Row:
+def read_finished(path: Path, *needed: str) -> Fields:
     """A finished subject's `done.json`.
 
     Args:
@@ -258,7 +255,7 @@ def forgotten_by(model: str) -> tuple[ForgetSet, ...]:
     return read_spec(folder.spec).forgotten
 
 
-def read_training_log(path: Path) -> list[Row]:
+def read_training_log(path: Path) -> list[Fields]:
     """The lines of a training's log, none where it wrote none. One without step, epoch, loss or tokens is refused."""
     lines = list(read_jsonl(path)) if path.exists() else []
     for n, line in enumerate(lines, 1):
@@ -289,13 +286,13 @@ def read_trajectory(path: Path) -> list[ScoredPoint]:
     return []
 
 
-def read_records(folder: EvalFolder) -> list[Row]:
+def read_records(folder: EvalFolder) -> list[Fields]:
     """The records of an evaluation, in the plan's order. Refused unless they are as they were written."""
     check_bytes(folder, folder.records)
     return list(read_jsonl(folder.records))
 
 
-def read_scores(folder: EvalFolder) -> Iterator[Row]:
+def read_scores(folder: EvalFolder) -> Iterator[Fields]:
     """The items' scores, in the plan's order. Refused unless they are as they were written."""
     check_bytes(folder, folder.scores)
     return read_jsonl(folder.scores)
@@ -326,7 +323,7 @@ class ItemScores(NamedTuple):
     stands_for: Mapping[str, str] = MappingProxyType({})
 
 
-def item_rows(asked: ItemScores) -> Iterator[Row]:
+def item_rows(asked: ItemScores) -> Iterator[Fields]:
     """A row for each question, split and metric of an evaluation.
 
     Questions of a scope get further rows for the scope.
@@ -353,7 +350,7 @@ def item_rows(asked: ItemScores) -> Iterator[Row]:
                     }
 
 
-def read_scored_records(folder: EvalFolder) -> list[Row]:
+def read_scored_records(folder: EvalFolder) -> list[Fields]:
     """Return the records with the values of their metrics."""
     records, scores = read_records(folder), list(read_scores(folder))
     if not all(isinstance(row, dict) for row in (*records, *scores)):
@@ -385,7 +382,7 @@ def evaluations_of(subject: SubjectFolder) -> tuple[list[EvalFolder], list[EvalF
     return current, stale
 
 
-def result_rows(summaries: Iterable[Summary]) -> list[Row]:
+def result_rows(summaries: Iterable[Summary]) -> list[Fields]:
     """The rows of tables/results.csv."""
     rows = []
     for s in summaries:
@@ -398,7 +395,7 @@ def result_rows(summaries: Iterable[Summary]) -> list[Row]:
     return rows
 
 
-def write_csv(path: Path, columns: Sequence[str], rows: Iterable[Row]) -> None:
+def write_csv(path: Path, columns: Sequence[str], rows: Iterable[Fields]) -> None:
     """Write rows as CSV with a header.
 
     Text that a spreadsheet would run as a formula gets a leading apostrophe (OWASP, CSV injection), and carriage

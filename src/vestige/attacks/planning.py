@@ -11,6 +11,7 @@ from vestige.attacks import ATTACKS, known_attacks
 from vestige.core.errors import InputError
 from vestige.core.items import Item, ItemTuple
 from vestige.core.plugins import brought
+from vestige.core.progress import OnShare
 from vestige.core.settings import Settings, type_in_words
 from vestige.core.text import Record, TextTuple, closest, one_line, value_in
 
@@ -21,7 +22,6 @@ GIVEN = "given"
 """The one point of an attack that does not train."""
 
 Splits = Mapping[str, Sequence[Item]]
-OnProgress = Callable[[float], None]
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Work(Protocol):
         """The output folder."""
 
     @property
-    def on_progress(self) -> OnProgress:
+    def on_progress(self) -> OnShare:
         """Receives the finished share."""
 
     @property
@@ -87,7 +87,7 @@ class Work(Protocol):
         self,
         point: str,
         load: "Callable[[], LoadedModel]",
-        on_share: OnProgress,
+        on_share: OnShare,
         asked_at: Mapping[str, Item] | None = None,
     ) -> None:
         """Put every evaluation's questions about the tested items to the attacked model that `load` gives.

@@ -12,7 +12,7 @@ They do nothing where their answers are there. Each writes down, when it is done
 import contextlib
 import shutil
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -74,6 +74,7 @@ from vestige.core.errors import InputError, PartialFailure
 from vestige.core.files import locked, write_text
 from vestige.core.ids import content_id, file_digest
 from vestige.core.items import Item, questions_digest
+from vestige.core.progress import OnShare, Show
 from vestige.core.settings import read_toml, to_toml
 from vestige.core.store import load, read_sealed, read_versioned, save, write_sealed
 from vestige.core.text import Fields, Names, Record, Sentences, closest, listed, one_line, sentence
@@ -84,7 +85,7 @@ from vestige.metrics.answers import normalised
 from vestige.metrics.intervals import RESAMPLES
 from vestige.metrics.verdicts import Thresholds
 from vestige.models.address import is_address, shown_address
-from vestige.steps.runner import Report, Task, kept_workers, run_tasks, workers_for
+from vestige.steps.runner import Task, kept_workers, run_tasks, workers_for
 
 if TYPE_CHECKING:
     from vestige.attacks.planning import Attack
@@ -215,7 +216,7 @@ def suppressed(run: RunFolder, request: AuditRequest) -> "tuple[SubjectFolder, S
     return run.control(f"suppressed {suppress_spec(suppression_request).id}"), suppression_request
 
 
-def suppress_task(run: str, request: AuditRequest, report: Report) -> None:
+def suppress_task(run: str, request: AuditRequest, report: OnShare) -> None:
     """Make the positive control, unless an earlier audit of the same target and questions made it."""
     from vestige.steps.controls import suppress, suppress_spec
     from vestige.steps.stored_answers import entry_key, keep, restore
@@ -266,7 +267,7 @@ def _home(run: RunFolder, model: AuditedModel, folder: SubjectFolder | None) -> 
     return run.cell(model.name, content_id(identity, length=12))
 
 
-def published_task(run: str, request: AuditRequest, report: Report) -> None:
+def published_task(run: str, request: AuditRequest, report: OnShare) -> None:
     """Refuse a target that does not show the published figures."""
     from vestige.steps.evaluate import check_published
 
@@ -275,7 +276,7 @@ def published_task(run: str, request: AuditRequest, report: Report) -> None:
     check_published(subject, *request.published, seed=request.seed, on_items=lambda done, of: report(done / of))
 
 
-def evaluate_task(run: str, request: AuditRequest, model: AuditedModel, report: Report) -> None:
+def evaluate_task(run: str, request: AuditRequest, model: AuditedModel, report: OnShare) -> None:
     """Ask one model everything."""
     from vestige.steps.evaluate import EvaluateRequest, evaluate_together
 
@@ -302,7 +303,7 @@ def _with_target(settings: Evaluation, run: RunFolder, request: AuditRequest) ->
     return settings.model_copy(update={"target": request.target.model, "target_weights": weights})
 
 
-def attack_task(run: str, request: AuditRequest, model: AuditedModel, attack: "Attack", report: Report) -> None:
+def attack_task(run: str, request: AuditRequest, model: AuditedModel, attack: "Attack", report: OnShare) -> None:
     """Attack one model, then evaluate it."""
     from vestige.attacks.planning import attack_of
     from vestige.steps.attack import AttackRequest, attack_evaluations, run_attack
@@ -316,7 +317,7 @@ def attack_task(run: str, request: AuditRequest, model: AuditedModel, attack: "A
     _say_where(folder, request, subject, (model.name, attack.plan.name), attack_evaluations(done, attack_request), done)
 
 
-def prompt_bits_task(run: str, request: AuditRequest, attack: str, report: Report) -> None:
+def prompt_bits_task(run: str, request: AuditRequest, attack: str, report: OnShare) -> None:
     """Measure the code length of each model's prompt at each stage under the controls, as a mean.
 
     A prompt searched on the model is compared with the code length under `retrained`, so that prompts can be compared.
@@ -407,11 +408,7 @@ class Audited:
 
 
 def run_audit(
-    run: Path | str,
-    request: AuditRequest,
-    *,
-    workers: int | None = None,
-    show: Callable[[float, str], None] = lambda _share, _note: None,
+    run: Path | str, request: AuditRequest, *, workers: int | None = None, show: Show = lambda _share, _note: None
 ) -> Audited:
     """Ask, attack and judge. The evidence and the verdicts are in `run`. Resumes.
 
@@ -475,7 +472,7 @@ def _write_settings(run: RunFolder, request: AuditRequest) -> None:
     write_text(run.settings, to_toml({**record, **request.settings.identity()}))
 
 
-def conduct(run: RunFolder, request: AuditRequest, *, workers: int, show: Callable[[float, str], None]) -> Audited:
+def conduct(run: RunFolder, request: AuditRequest, *, workers: int, show: Show) -> Audited:
     """`run_audit` for a caller that holds the run's lock and has checked the request."""
     folder = run.audit(request.splits.forget)
     # What an earlier audit with other settings left must not be taken for an answer to this one.
@@ -515,7 +512,7 @@ class _Audit:
     request: AuditRequest
     readings: Readings
     workers: int
-    show: Callable[[float, str], None]
+    show: Show
     made: dict[str, Names] = field(default_factory=dict)
     failed: dict[str, Exception] = field(default_factory=dict)
     n_tasks: int = 0

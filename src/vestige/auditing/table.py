@@ -92,14 +92,15 @@ class Unfit(InputError):
         self.name = name
 
 
-Row = dict[str, Any]
-"""One model's score on one question: the columns by name, without `wording`, `low` and `high`."""
 _OF_COLUMN = ("model", "role", "format", "attack", "unit", "question_type", "direction", "ratio")
 _DEFAULTS = {"split": "forget", "format": "score", "unit": "share", "direction": "higher"}
 
 
-def read_scores(table: Any) -> list[Row]:
-    """The rows of a table: a file, a list of mappings, or what Arrow reads as a table, such as a DataFrame."""
+def read_scores(table: Any) -> list[Fields]:
+    """The rows of a table: a file, a list of mappings, or what Arrow reads as a table, such as a DataFrame.
+
+    A row is one model's score on one question. It is without the columns `wording`, `low` and `high`.
+    """
     if isinstance(table, str | PathLike):
         placed = _of_file(Path(table))
     elif isinstance(table, Sequence) and all(isinstance(row, Mapping) for row in table):
@@ -113,7 +114,7 @@ def read_scores(table: Any) -> list[Row]:
     return rows
 
 
-def _refuse_mixed(placed: Sequence[tuple[str, Record]], rows: Sequence[Row]) -> None:
+def _refuse_mixed(placed: Sequence[tuple[str, Record]], rows: Sequence[Fields]) -> None:
     """Refuse per cent signs on some scores of a format, and names of models that differ in their case alone."""
     written: dict[str, list[Any]] = {}
     for (_, row), scored in zip(placed, rows, strict=True):
@@ -197,7 +198,7 @@ def _records(table: Any) -> list[Record]:
     return records
 
 
-def _scored(where: str, row: Record) -> Row:
+def _scored(where: str, row: Record) -> Fields:
     unknown = next((name for name in row if name not in COLUMNS), None)
     if unknown is not None:
         hint = closest(str(unknown), list(COLUMNS))
@@ -306,9 +307,9 @@ class ModelScores(NamedTuple):
         return self.format
 
 
-def columns_of(rows: Iterable[Row]) -> list[ModelScores]:
+def columns_of(rows: Iterable[Fields]) -> list[ModelScores]:
     """The rows by model and measurement. Rows that contradict each other are in columns of their own."""
-    by_column: dict[TextTuple, list[Row]] = {}
+    by_column: dict[TextTuple, list[Fields]] = {}
     for row in rows:
         by_column.setdefault(tuple(row[name] for name in _OF_COLUMN), []).append(row)
     columns = []

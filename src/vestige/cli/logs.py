@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from vestige.artifacts.audits import AuditOutcome, Claim
     from vestige.artifacts.layout import RunFolder
     from vestige.auditing.logs import Stated
-    from vestige.logs.folders import LogGroup, Recognised
+    from vestige.logs.folders import LogGroup, Recognised, Unused
     from vestige.logs.log import Scale
 
 EXAMPLE = "example"
@@ -31,7 +31,7 @@ class Taken(NamedTuple):
 
     groups: "tuple[LogGroup, ...]"
     table: Path | None = None
-    left_out: tuple[tuple[Path, str], ...] = ()
+    left_out: "tuple[Unused, ...]" = ()
     forgiving: bool = False
     stated: "Stated | None" = None
 
@@ -269,7 +269,7 @@ def _uncollected() -> Iterator[None]:
         gc.enable()
 
 
-def _unused(left_out: Sequence[tuple[Path, str]]) -> list[str]:
+def _unused(left_out: "Sequence[Unused]") -> list[str]:
     """Why logs are not judged, in a sentence for those that may be controls and one for the others."""
     from vestige.artifacts.audits import NOT_A_CONTROL
     from vestige.logs.folders import UNCLEAR
@@ -313,7 +313,7 @@ def _without_repeats(names: Sequence[str]) -> str:
     )
 
 
-def _in_words(left_out: Sequence[tuple[Path, str]]) -> list[str]:
+def _in_words(left_out: "Sequence[Unused]") -> list[str]:
     """For each reason the number of logs, with the path of one."""
     places: dict[str, list[str]] = {}
     for path, why in left_out:

@@ -20,8 +20,14 @@ def say(line: str) -> None:
         print(line, file=sys.stderr, flush=True)
 
 
+OnShare = Callable[[float], None]
+"""Receives the finished share of a task, from 0 to 1."""
+Show = Callable[[float, str], None]
+"""Receives the finished share and a note for people."""
+
+
 @contextlib.contextmanager
-def progress_bar(title: str, *, visible: bool = True) -> Iterator[Callable[[float, str], None]]:
+def progress_bar(title: str, *, visible: bool = True) -> Iterator[Show]:
     """Give a function of the share done (0 to 1) and a note. It does nothing where the bar is not `visible`."""
     if not visible or QUIET:
         yield lambda _share, _note: None
@@ -54,7 +60,7 @@ def progress_bar(title: str, *, visible: bool = True) -> Iterator[Callable[[floa
         yield show
 
 
-def _plain_lines(title: str, started: float) -> Callable[[float, str], None]:
+def _plain_lines(title: str, started: float) -> Show:
     # The first line comes at once, then one in half a minute: a log must stay readable.
     last = -30.0
 

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from pydantic import Field, PositiveInt
 
 from vestige.artifacts.records import Result
@@ -216,7 +216,7 @@ def probe_scores(
     hidden: Float[np.ndarray, "R D"],
     rows: Sequence[Sequence[int]],
     targets: Int[np.ndarray, "T Q"],
-    fit: np.ndarray[Any, np.dtype[np.bool_]],
+    fit: Bool[np.ndarray, " R"],
 ) -> Float[np.ndarray, "T R"]:
     """Value each answer by a linear probe, once for each choice of true answers.
 
@@ -257,7 +257,7 @@ def probe_scores(
 
 
 def _primal(
-    x: Float[np.ndarray, "R D"], y: Float[np.ndarray, "R T"], keep: np.ndarray[Any, np.dtype[np.bool_]]
+    x: Float[np.ndarray, "R D"], y: Float[np.ndarray, "R T"], keep: Bool[np.ndarray, " R"]
 ) -> Float[np.ndarray, "R T"]:
     """Ridge regression on the rows in `keep`, by a system of one equation per coordinate."""
     rows = x[keep]
@@ -267,7 +267,7 @@ def _primal(
 
 
 def _dual(
-    x: Float[np.ndarray, "R D"], y: Float[np.ndarray, "R T"], keep: np.ndarray[Any, np.dtype[np.bool_]]
+    x: Float[np.ndarray, "R D"], y: Float[np.ndarray, "R T"], keep: Bool[np.ndarray, " R"]
 ) -> Float[np.ndarray, "R T"]:
     """The same regression by a system of one equation per row in `keep`."""
     products = x @ x[keep].T

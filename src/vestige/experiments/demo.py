@@ -1,6 +1,6 @@
 """The demo: PISTOL's sample dataset 1 through the whole pipeline, on the built-in tiny model."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pydantic import Field, PositiveInt
@@ -16,6 +16,7 @@ from vestige.core.errors import InputError, PartialFailure
 from vestige.core.files import locked, write_text
 from vestige.core.ids import changed_keys
 from vestige.core.items import FormName
+from vestige.core.progress import OnShare, Show
 from vestige.core.settings import Settings, read_toml, to_toml
 from vestige.core.text import TextTuple, closest
 from vestige.data.corpus import Corpus, SourceSettings, everything, named_splits, open_corpus
@@ -29,7 +30,7 @@ from vestige.models.load import ModelSettings
 from vestige.steps.check_data import CheckRequest, check_data
 from vestige.steps.evaluate import EvaluateRequest, evaluate, finished_subject
 from vestige.steps.finetune import finetune, untrained
-from vestige.steps.runner import Report, Task, kept_workers, run_tasks
+from vestige.steps.runner import Task, kept_workers, run_tasks
 from vestige.steps.unlearn import UnlearnRequest, unlearn, unlearn_spec
 from vestige.training.settings import TrainingSettings, UnlearningSettings
 
@@ -201,16 +202,16 @@ class Demo:
         factual = "builtin" if self.settings.factual else None
         return open_corpus(SourceSettings(data=str(self.run.data), factual=factual))
 
-    def compile(self, report: Report) -> None:
+    def compile(self, report: OnShare) -> None:
         """Compile the data set into the run's folder."""
         compile_to_folder(self.settings.graph, self.run.data, seed=self.settings.seed)
 
-    def base(self, report: Report) -> None:
+    def base(self, report: OnShare) -> None:
         """Keep the untrained model as the subject `base`."""
         corpus = self.corpus
         untrained(self.run.control("base"), _TINY, (*corpus.items, *corpus.factual), self.settings.seed)
 
-    def finetune(self, name: str, forget: str, seed: int, report: Report) -> None:
+    def finetune(self, name: str, forget: str, seed: int, report: OnShare) -> None:
         """Train the target, or a model that never sees the forget set."""
         corpus = self.corpus
         request = requests.finetuning(
@@ -236,19 +237,19 @@ class Demo:
         """The folder of an unlearned model."""
         return self.run.cell(request.name, unlearn_spec(request).id)
 
-    def unlearn(self, method: str, forget: str, report: Report) -> None:
+    def unlearn(self, method: str, forget: str, report: OnShare) -> None:
         """Make the target forget by one method."""
         request = self.unlearning(method, forget)
         unlearn(self.cell(request), request, lambda p: report(p.step / p.n_steps))
 
-    def evaluate(self, name: str, forgets: Sequence[str], report: Report) -> None:
+    def evaluate(self, name: str, forgets: Sequence[str], report: OnShare) -> None:
         """Evaluate one subject of the demo."""
         method, _, forget = name.partition(" ")
         unlearned = method in self.settings.methods
         folder = self.cell(self.unlearning(method, forget)) if unlearned else self.run.control(name)
         self.evaluate_subject(folder, forgets, report)
 
-    def evaluate_subject(self, folder: SubjectFolder, forgets: Sequence[str], report: Report) -> None:
+    def evaluate_subject(self, folder: SubjectFolder, forgets: Sequence[str], report: OnShare) -> None:
         """Ask a subject every question of the run, and sum up as seen from each of its forget sets."""
         corpus = self.corpus
         every = [named_splits(corpus, f) for f in self.settings.forget]
@@ -287,11 +288,7 @@ class Demo:
 
 
 def run_demo(
-    run: RunFolder,
-    settings: DemoSettings,
-    *,
-    workers: int,
-    show: Callable[[float, str], None] = lambda _share, _note: None,
+    run: RunFolder, settings: DemoSettings, *, workers: int, show: Show = lambda _share, _note: None
 ) -> DemoEnd:
     """Fill the run's folder with everything but the report; resumes.
 

@@ -21,7 +21,7 @@ from vestige.data.corpus import SourceSettings
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from vestige.steps.runner import Report
+    from vestige.core.progress import OnShare
 
 Arguments = dict[str, Any]
 """Arguments of a public function, by name."""
@@ -412,6 +412,6 @@ def with_objects(name: str, arguments: Values) -> Arguments:
     return plain
 
 
-def run_step(step: Step, report: "Report") -> None:
+def run_step(step: Step, report: "OnShare") -> None:
     """Make one step in a worker."""
     call(step)

@@ -62,11 +62,15 @@ class LogGroup(NamedTuple):
     logs: tuple[GivenLog, ...]
 
 
+Unused = tuple[Path, str]
+"""A file that is left out, and the reason."""
+
+
 class Recognised(NamedTuple):
     """The content of folders: the groups to judge, and the reasons that other files are left out."""
 
     groups: tuple[LogGroup, ...]
-    left_out: tuple[tuple[Path, str], ...]
+    left_out: tuple[Unused, ...]
 
 
 class _PlacedLog(NamedTuple):
@@ -128,7 +132,7 @@ def recognise(
         InputError: No group has the named forget set, or a line of the roles file names no file.
     """
     placed: list[_PlacedLog] = []
-    left_out: list[tuple[Path, str]] = []
+    left_out: list[Unused] = []
     common = read_roles(roles) if roles is not None else ()
     written = list(common)
     used: set[RoleLine] = set()
@@ -435,7 +439,7 @@ def _of_muse(path: Path, folders: Sequence[str]) -> _PlacedLog | None:
     return None
 
 
-def _plainly_named(root: Path, left_out: list[tuple[Path, str]]) -> list[_PlacedLog]:
+def _plainly_named(root: Path, left_out: list[Unused]) -> list[_PlacedLog]:
     """Return the logs in adjacent folders if one is named as the target, and one as retrained."""
     waiting = [(path, why) for path, why in left_out if why == _NOTHING.why]
     by_parent: dict[Path, dict[str, list[Path]]] = {}
@@ -467,7 +471,7 @@ def _plain_role(name: str) -> str:
     return "unlearned"
 
 
-def _without_early(placed: Sequence[_PlacedLog], left_out: list[tuple[Path, str]]) -> list[_PlacedLog]:
+def _without_early(placed: Sequence[_PlacedLog], left_out: list[Unused]) -> list[_PlacedLog]:
     """The logs without earlier checkpoints of a control. Several logs of one model all stay."""
     last: dict[tuple[str, str], int] = {}
     for log in placed:
@@ -483,9 +487,7 @@ def _without_early(placed: Sequence[_PlacedLog], left_out: list[tuple[Path, str]
     return kept
 
 
-def _groups(
-    placed: Sequence[_PlacedLog], left_out: list[tuple[Path, str]], *, without_target: bool
-) -> Iterator[LogGroup]:
+def _groups(placed: Sequence[_PlacedLog], left_out: list[Unused], *, without_target: bool) -> Iterator[LogGroup]:
     subjects: dict[tuple[str, str], list[_PlacedLog]] = {}
     for log in placed:
         if log.role == "unlearned":
@@ -515,7 +517,7 @@ def _groups(
         left_out += [(log.path, f"{NO_TARGET} {one_line(forget)} is here") for log in unlearned]
 
 
-def _without_second_look(targets: Sequence[_PlacedLog], left_out: list[tuple[Path, str]]) -> list[_PlacedLog]:
+def _without_second_look(targets: Sequence[_PlacedLog], left_out: list[Unused]) -> list[_PlacedLog]:
     """The target's logs without evaluations under another folder's name, where its own folder has the same file."""
     own = {log.path.name for log in targets if _innermost(log.path.parts)[0]}
     kept = []

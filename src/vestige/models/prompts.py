@@ -184,9 +184,11 @@ def _plain(text: str) -> str:
 
 
 _Form = Literal["NFC", "NFD", "NFKC", "NFKD"]
+_Change = Callable[[str], str]
+"""A change that a tokeniser may make of every text."""
 
 
-def _mapping(form: _Form | None, marks: bool, lower: bool, clean: bool) -> Callable[[str], str]:
+def _mapping(form: _Form | None, marks: bool, lower: bool, clean: bool) -> _Change:
     """One way in which a tokeniser may change the letters of every text."""
 
     def change(text: str) -> str:
@@ -203,7 +205,7 @@ def _mapping(form: _Form | None, marks: bool, lower: bool, clean: bool) -> Calla
     return change
 
 
-def _letter_mappings() -> list[Callable[[str], str]]:
+def _letter_mappings() -> list[_Change]:
     mappings = []
     forms: tuple[_Form | None, ...] = (None, "NFC", "NFD", "NFKC", "NFKD")
     for form in forms:
@@ -234,7 +236,7 @@ def _between_letters(text: str) -> str:
     return "".join(kept)
 
 
-_SPACES: tuple[Callable[[str], str], ...] = (
+_SPACES: tuple[_Change, ...] = (
     lambda text: text.strip(),
     lambda text: " ".join(text.split()),
     _between_letters,
@@ -397,16 +399,12 @@ class Prompter:
         accepted.append(different)
 
     @staticmethod
-    def _explaining(
-        mappings: Sequence[Callable[[str], str]], text: str, decoded: str, keep: Callable[[str], str]
-    ) -> list[Callable[[str], str]]:
+    def _explaining(mappings: Sequence[_Change], text: str, decoded: str, keep: _Change) -> list[_Change]:
         """The mappings that make of the text what its tokens say."""
         said = keep(decoded)
         return [change for change in mappings if keep(change(text)) == said]
 
-    def _keeps(
-        self, keep: Callable[[str], str], letters: Sequence[Callable[[str], str]], text: str, decoded: str
-    ) -> bool:
+    def _keeps(self, keep: _Change, letters: Sequence[_Change], text: str, decoded: str) -> bool:
         """Return whether one of the mappings explains the tokens with this treatment of white space."""
         whole, said = (part.replace("\u2581", " ") for part in (text, decoded))
         said = keep(said)

@@ -36,9 +36,9 @@ from vestige.core.files import (
     write_text,
 )
 from vestige.core.ids import file_digest
-from vestige.core.text import Record, one_line
+from vestige.core.text import Fields, Record, one_line
 from vestige.report.contents import Contents, read_contents, scores_digest
-from vestige.report.first_screen import Block, first_screen, margins_said
+from vestige.report.first_screen import first_screen, margins_said
 from vestige.report.holes import is_probe, read_probe
 from vestige.report.page import page_file, page_headline, page_title, render, render_holes, render_static
 from vestige.report.sealing import Redactor, check_timestamp, redaction_key, without_texts
@@ -207,7 +207,7 @@ def build_bundle(
     return out / PAGE
 
 
-def _manifest(folder: RunFolder, contents: Contents, partial: Path) -> Block:
+def _manifest(folder: RunFolder, contents: Contents, partial: Path) -> Fields:
     bundled = sorted(p for p in partial.rglob("*") if p.is_file())
     evaluations = sorted({path for sources in contents.sources for _, _, path, _ in sources})
     return {
@@ -221,7 +221,7 @@ def _manifest(folder: RunFolder, contents: Contents, partial: Path) -> Block:
     }
 
 
-def _variables(folder: RunFolder, contents: Contents) -> Block:
+def _variables(folder: RunFolder, contents: Contents) -> Fields:
     times = contents.evidence.provenance.get("times", {})
     return {
         "started": str(times.get("started", ""))[:19] or "not recorded",
@@ -235,7 +235,7 @@ def _variables(folder: RunFolder, contents: Contents) -> Block:
     }
 
 
-def _audit(folder: RunFolder, contents: Contents, index: int, outcome: AuditOutcome) -> Block:
+def _audit(folder: RunFolder, contents: Contents, index: int, outcome: AuditOutcome) -> Fields:
     digests = {s.label: str((s.done or {}).get("digest", "")) for s in contents.evidence.subjects}
     plan = folder.audit(outcome.forget).plan
     mapped = []

@@ -9,7 +9,6 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
 
 from vestige.artifacts.audits import (
     CLAIMS,
@@ -42,6 +41,7 @@ from vestige.artifacts.verdicts import (
     verdict_word,
 )
 from vestige.core.estimates import NO_INTERVAL, Estimate
+from vestige.core.text import Fields
 from vestige.report.audit_panels import Colours, attack_names, groups_grid, panels, tooltip
 from vestige.report.evidence import forget_label, forget_parts
 from vestige.report.words import (
@@ -68,9 +68,6 @@ _LOW, _HIGH = -0.2, 1.2
 """The ends of the strip, the same on every page: 0 is a control, 1 the target. An arrow marks a value beyond them."""
 _UNTESTED_AT_ONCE = 3
 _NAMED_AT_ONCE = 4
-
-Block = dict[str, Any]
-"""Values by name for a template."""
 
 
 @dataclass(frozen=True)
@@ -138,7 +135,7 @@ def first_screen(
     parties: Mapping[str, str],
     verbatim: Sequence[str] = (),
     people: Mapping[str, int] = MappingProxyType({}),
-) -> Block:
+) -> Fields:
     """The values of the first screen for the audit of one forget set.
 
     Args:
@@ -169,7 +166,7 @@ def first_screen(
     for verdict in (*outcome.verdicts, *outcome.control):
         lines[verdict.subject][verdict.claim] = verdict
 
-    def row(subject: str, note: str, should: Outcome | None = None) -> Block:
+    def row(subject: str, note: str, should: Outcome | None = None) -> Fields:
         """A model: its role, its remaining facts, its verdicts. `should` is a control's expected outcome."""
         verdicts = lines[subject]
         marks = list(_marks(outcome, steps, subject))
@@ -295,7 +292,7 @@ def _place(x: float) -> float:
     return round(2 + 96 * fraction, 2)
 
 
-def _strip(outcome: AuditOutcome) -> Block:
+def _strip(outcome: AuditOutcome) -> Fields:
     """The places of 0 and 1, and the band between the controls if there are two or more."""
     values = [line.leakage.value for line in outcome.never]
     band = None
@@ -305,7 +302,7 @@ def _strip(outcome: AuditOutcome) -> Block:
     return {"never": _place(0.0), "target": _place(1.0), "band": band, "zero": zero}
 
 
-def _marks(outcome: AuditOutcome, steps: Sequence[HarderStep], subject: str) -> Iterator[Block]:
+def _marks(outcome: AuditOutcome, steps: Sequence[HarderStep], subject: str) -> Iterator[Fields]:
     """Return the remaining facts at each step.
 
     Without steps, the values without an attack and after the strongest attack.
@@ -344,7 +341,7 @@ def _place_name(where: str) -> str:
     return format_name(where)
 
 
-def _silenced(index: int, row: Block) -> Block:
+def _silenced(index: int, row: Fields) -> Fields:
     """Return the positive control, which attacks should fail and whose blocks contain the hidden answers.
 
     Without the attack that fails it, nothing would follow from attacks that find nothing.
@@ -356,7 +353,7 @@ def _silenced(index: int, row: Block) -> Block:
     return {**row, "css": "role-target", "cells": cells}
 
 
-def _cell(index: int, outcome: AuditOutcome, v: VerdictLine, should: Outcome | None = None) -> Block:
+def _cell(index: int, outcome: AuditOutcome, v: VerdictLine, should: Outcome | None = None) -> Fields:
     """One claim about one model: the outcome's word, the quantity that decides with its bound, and its reason's anchor.
 
     `expected` marks whether a control has its expected outcome.
@@ -412,7 +409,7 @@ def _earlier(outcome: AuditOutcome) -> list[str]:
     return [f"Other scores were judged under this name before, first at {first.time}; {verdicts}."]
 
 
-def _benchmark(index: int, outcome: AuditOutcome) -> list[tuple[list[str], Block]]:
+def _benchmark(index: int, outcome: AuditOutcome) -> list[tuple[list[str], Fields]]:
     """Whether the benchmark can tell: once, with names only where it is not the same for all models."""
     groups: dict[tuple[str, str], list[VerdictLine]] = {}
     for v in outcome.verdicts:
@@ -523,7 +520,7 @@ def audit_block(
     parties: Mapping[str, str] = MappingProxyType({}),
     verbatim: Sequence[str] = (),
     people: Mapping[str, int] = MappingProxyType({}),
-) -> Block:
+) -> Fields:
     """Return the page's whole block on the audit of one forget set. Missing parts are None or empty.
 
     The arguments are the same as in `first_screen`.
@@ -548,7 +545,7 @@ def audit_block(
     }
 
 
-def _reasons(index: int, outcome: AuditOutcome, colours: Colours, claim: Claim) -> list[Block]:
+def _reasons(index: int, outcome: AuditOutcome, colours: Colours, claim: Claim) -> list[Fields]:
     """Return one claim's outcomes, with methods of equal outcome and reason together."""
     groups: dict[tuple[object, ...], list[VerdictLine]] = {}
     for v in outcome.verdicts:

@@ -24,7 +24,7 @@ from vestige.artifacts.audits import AuditOutcome
 from vestige.artifacts.records import SHUFFLED
 from vestige.artifacts.verdicts import sized
 from vestige.core.estimates import Estimate
-from vestige.core.text import Record
+from vestige.core.text import Fields, Record
 from vestige.report.audit_panels import (
     Colours,
     any_range,
@@ -37,7 +37,7 @@ from vestige.report.audit_panels import (
 )
 from vestige.report.contents import DIGEST_TOLD, Contents, scores_digest
 from vestige.report.evidence import EstimatePlace, GreedyReply, RunModel, forget_label, split_of
-from vestige.report.first_screen import Block, audit_block, spanned
+from vestige.report.first_screen import audit_block, spanned
 from vestige.report.holes import Probe, holes_block, holes_payload, placed
 from vestige.report.words import (
     attack_name,
@@ -169,7 +169,7 @@ _SPLITS = ("forget", "retain", "independent")
 _SCOPES = ("free", "guessable", "entailed")
 
 
-def payload(contents: Contents) -> Block:
+def payload(contents: Contents) -> Fields:
     """The data of the page, as JSON values. Models and forget sets are represented by their list index."""
     subjects = contents.evidence.subjects
     splits: set[str] = set()
@@ -222,7 +222,7 @@ def payload(contents: Contents) -> Block:
     }
 
 
-def _results(contents: Contents, measures: dict[tuple[str, str, str], int]) -> Block:
+def _results(contents: Contents, measures: dict[tuple[str, str, str], int]) -> Fields:
     """The estimates, each with the place of the evaluation that it was made from.
 
     Those of single contracts are carried in the leading measure alone. tables/results.csv has the others.
@@ -244,7 +244,7 @@ def _results(contents: Contents, measures: dict[tuple[str, str, str], int]) -> B
     return {"results": rows, "evals": evals}
 
 
-def _items(contents: Contents) -> Block:
+def _items(contents: Contents) -> Fields:
     answers, items = contents.answers, contents.shown
     texts: dict[str, int] = {}
 
@@ -271,7 +271,7 @@ def _items(contents: Contents) -> Block:
     }
 
 
-def audit_payload(outcome: AuditOutcome, palette: Mapping[str, int]) -> Block:
+def audit_payload(outcome: AuditOutcome, palette: Mapping[str, int]) -> Fields:
     """One audit. Subjects, attacks and formats are represented by their list index."""
     colours = Colours(outcome, palette)
     formats = list(dict.fromkeys((line.format, line.unit == "bits") for line in outcome.curves))
@@ -315,7 +315,7 @@ def audit_payload(outcome: AuditOutcome, palette: Mapping[str, int]) -> Block:
     }
 
 
-def _cells(outcome: AuditOutcome, colours: Colours) -> Block:
+def _cells(outcome: AuditOutcome, colours: Colours) -> Fields:
     """Every number of the audit in one form: subject, attack, format and quantity as places in `words`, the estimate.
 
     `shown` has the page's words by index, and `css` the subjects' colours.
@@ -353,7 +353,7 @@ def _digits(x: float | None) -> float | None:
     return float(f"{x:.6g}")
 
 
-def sections(contents: Contents) -> Block:
+def sections(contents: Contents) -> Fields:
     """The template's variables."""
     evidence, (form, _, metric) = contents.evidence, contents.leading
     disputes = [forget_set.dispute for forget_set in contents.forget_sets if forget_set.dispute]

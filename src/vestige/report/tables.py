@@ -15,13 +15,11 @@ from vestige.artifacts.records import COLUMNS, read_summaries, result_rows, writ
 from vestige.artifacts.verdicts import WORDS, bound_said
 from vestige.core.estimates import Estimate, end
 from vestige.core.ids import content_id
-from vestige.core.text import TextTuple
+from vestige.core.text import Fields, TextTuple
 from vestige.report.contents import Contents
 from vestige.report.evidence import split_of
 from vestige.report.holes import STANDING_WORDS, Probe, standing
 from vestige.report.words import visible
-
-Row = dict[str, Any]
 
 _BOUNDS = ("value", "low", "high", "n")
 
@@ -59,21 +57,21 @@ def write_tables(folder: Path, run: RunFolder, contents: Contents) -> None:
             write_csv(folder / f"{name}.csv", [visible(c) for c in fixed], _readable(lines))
 
 
-def _bounds(name: str, estimate: Estimate | None) -> Row:
+def _bounds(name: str, estimate: Estimate | None) -> Fields:
     if estimate is None:
         return {f"{name}_{bound}": "" for bound in _BOUNDS}
     numbers = (estimate.value, end(estimate.low), end(estimate.high), estimate.n)
     return {f"{name}_{bound}": number for bound, number in zip(_BOUNDS, numbers, strict=True)}
 
 
-def item_rows(contents: Contents) -> tuple[TextTuple, list[Row]]:
+def item_rows(contents: Contents) -> tuple[TextTuple, list[Fields]]:
     """Return the columns, and a row a forget set and item with each subject's reply."""
     rows, labels = [], []
     for forget_set in contents.forget_sets:
         subjects = [s for s in contents.evidence.subjects if forget_set.forget in s.results]
         labels += [s.label for s in subjects if s.label not in labels]
         for item in contents.answers.questions:
-            row: Row = {
+            row: Fields = {
                 "forget": forget_set.forget,
                 "item": item.id,
                 "edge": item.edge,
@@ -95,10 +93,10 @@ def item_rows(contents: Contents) -> tuple[TextTuple, list[Row]]:
     return tuple(columns), rows
 
 
-def _readable(rows: Sequence[Row]) -> list[Row]:
+def _readable(rows: Sequence[Fields]) -> list[Fields]:
     readable = []
     for row in rows:
-        shown: Row = {}
+        shown: Fields = {}
         for name, value in row.items():
             shown[visible(name)] = visible(value) if isinstance(value, str) else value
         readable.append(shown)
@@ -131,8 +129,8 @@ def write_hole_tables(folder: Path, probes: Sequence[Probe]) -> None:
     write_csv(folder / "hole_sources.csv", SOURCE_COLUMNS, _readable(rows))
 
 
-def _source(probe: Probe, row: HoleRow, placebo: Placebo | None) -> Row:
-    standings: Row = {
+def _source(probe: Probe, row: HoleRow, placebo: Placebo | None) -> Fields:
+    standings: Fields = {
         "probe": probe.name,
         "source": row.source,
         "placebo": placebo.name if placebo else "",
@@ -190,9 +188,9 @@ _RANGES = ("never",)
 """Fields that hold the least and the greatest value of the controls."""
 
 
-def audit_tables(outcomes: Sequence[AuditOutcome]) -> dict[str, tuple[TextTuple, list[Row]]]:
+def audit_tables(outcomes: Sequence[AuditOutcome]) -> dict[str, tuple[TextTuple, list[Fields]]]:
     """Columns and rows of each table, by the name of its file."""
-    rows: dict[str, list[Row]] = {"verdicts": [], "leakage": [], "gains": [], "curves": [], "budget": []}
+    rows: dict[str, list[Fields]] = {"verdicts": [], "leakage": [], "gains": [], "curves": [], "budget": []}
     extra: list[str] = []
     for outcome in outcomes:
         of_set = {"forget": outcome.forget}
@@ -219,7 +217,7 @@ def audit_tables(outcomes: Sequence[AuditOutcome]) -> dict[str, tuple[TextTuple,
     for name, own in columns.items():
         tables[name] = (own, [{column: row[column] for column in own if column in row} for row in rows[name]])
     for name in PANEL_TABLES:
-        panel: list[Row] = []
+        panel: list[Fields] = []
         for outcome in outcomes:
             for line in getattr(outcome, name):
                 panel.append({"forget": outcome.forget} | _flat(line))
@@ -228,7 +226,7 @@ def audit_tables(outcomes: Sequence[AuditOutcome]) -> dict[str, tuple[TextTuple,
     return tables
 
 
-def _columns_of(rows: Sequence[Row]) -> TextTuple:
+def _columns_of(rows: Sequence[Fields]) -> TextTuple:
     """All columns of the rows, in the order in which they first appear."""
     columns: dict[str, None] = {}
     for row in rows:
@@ -236,9 +234,9 @@ def _columns_of(rows: Sequence[Row]) -> TextTuple:
     return tuple(columns)
 
 
-def _flat(line: Any) -> Row:
+def _flat(line: Any) -> Fields:
     """The fields of a line of an audit: an estimate as value, low and high, bits and inputs by name a column each."""
-    row: Row = {}
+    row: Fields = {}
     for field in fields(line):
         name, value = field.name, getattr(line, field.name)
         if isinstance(value, Estimate):
@@ -254,7 +252,7 @@ def _flat(line: Any) -> Row:
     return row
 
 
-def _verdict(outcome: AuditOutcome, v: VerdictLine) -> Row:
+def _verdict(outcome: AuditOutcome, v: VerdictLine) -> Fields:
     return _flat(v) | {
         "forget": outcome.forget,
         "statement": CLAIMS[v.claim],
@@ -265,7 +263,7 @@ def _verdict(outcome: AuditOutcome, v: VerdictLine) -> Row:
     }
 
 
-def _leakage(outcome: AuditOutcome) -> Iterator[Row]:
+def _leakage(outcome: AuditOutcome) -> Iterator[Fields]:
     formats = {f.format: f for f in outcome.formats}
     for c in outcome.matrix:
         row = _flat(c) | {"n": c.level.n, "leakage_metric": ""}
@@ -281,7 +279,7 @@ def _leakage(outcome: AuditOutcome) -> Iterator[Row]:
         yield _flat(w) | worst
 
 
-def _curves(outcome: AuditOutcome) -> Iterator[Row]:
+def _curves(outcome: AuditOutcome) -> Iterator[Fields]:
     for c in outcome.curves:
         for p in c.points:
             yield _flat(c) | _flat(p) | {"forget": outcome.forget, "n": p.level.n, "prompt_bits": _flat(p)["bits"]}

@@ -14,11 +14,12 @@ from vestige.artifacts.provenance import Stopwatch, write_provenance
 from vestige.artifacts.records import Summary, read_records
 from vestige.attacks.gcg import PromptSettings, asked_with_prompt
 from vestige.attacks.in_context import asked_with_facts
-from vestige.attacks.planning import Attack, Ended, OnProgress, Splits, attack_of
+from vestige.attacks.planning import Attack, Ended, Splits, attack_of
 from vestige.core.errors import InputError, NotFinite
 from vestige.core.files import begun, read_json, refuse_links, write_json, write_jsonl
 from vestige.core.ids import content_id
 from vestige.core.items import Item, ItemTuple, items_digest, questions_digest
+from vestige.core.progress import OnShare
 from vestige.core.store import SCHEMA, read_sealed, write_sealed
 from vestige.core.text import Fields
 from vestige.data.dataset import item_row
@@ -46,7 +47,7 @@ VERSION = 1
 _TUNED = "the attack's own training broke it: lower its learning rate (rate)"
 
 
-def run_attack(subject: Subject, request: AttackRequest, on_progress: OnProgress = lambda _: None) -> AttackFolder:
+def run_attack(subject: Subject, request: AttackRequest, on_progress: OnShare = lambda _: None) -> AttackFolder:
     """The attack's folder with the answers of every point. Does nothing when it is done.
 
     Two attacks with one identity (`attack_identity`) come out as the same bytes, however often they were stopped.
@@ -214,7 +215,7 @@ class _Work:
     request: AttackRequest
     folder: AttackFolder
     id: str
-    on_progress: OnProgress
+    on_progress: OnShare
     places: dict[str, dict[str, str]] = field(default_factory=dict)
     tuned: bool = False
 
@@ -234,11 +235,7 @@ class _Work:
         return asked_by(self.request.attack)
 
     def ask(
-        self,
-        point: str,
-        load: Callable[[], LoadedModel],
-        on_share: OnProgress,
-        asked_at: Mapping[str, Item] | None = None,
+        self, point: str, load: Callable[[], LoadedModel], on_share: OnShare, asked_at: Mapping[str, Item] | None = None
     ) -> None:
         """Put every evaluation's questions about the tested items to the attacked model.
 

@@ -6,7 +6,7 @@ was searched on as it is deployed, the chat is rendered and read anew, and the m
 Lengths in bits are under the attacked model, of the prompt's tokens straight after the head of the chat.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -39,6 +39,7 @@ from vestige.attacks.gcg import (
 )
 from vestige.attacks.planning import Attack, attack_of
 from vestige.core.errors import InputError
+from vestige.core.progress import OnShare
 from vestige.core.store import load as load_record
 from vestige.core.store import save
 from vestige.evals.base import Evaluation
@@ -51,8 +52,6 @@ from vestige.steps.evaluate import Subject, loaded_subject
 
 VERSION = 4
 """Raised when the same search would come out as another prompt or other bits. Since 4 a bfloat16 screen can choose."""
-
-OnProgress = Callable[[float], None]
 
 
 @dataclass(frozen=True)
@@ -94,7 +93,7 @@ def search_identity(search: AttackRequest, subject: Subject) -> dict[str, Any]:
     return {"search": {"version": VERSION, "guide": guide_id}}
 
 
-def prompt_found(search: AttackRequest, folder: AttackFolder, loaded: LoadedModel, on_share: OnProgress) -> KeptPrompt:
+def prompt_found(search: AttackRequest, folder: AttackFolder, loaded: LoadedModel, on_share: OnShare) -> KeptPrompt:
     """The prompt that the folder holds or that is searched now. A search that was stopped goes on where it was."""
     if not folder.prompt.exists():
         write_prompt(folder, _measured(search, loaded, _find(search, folder, loaded, on_share)))
@@ -110,7 +109,7 @@ class _Result:
     prompt: FoundPrompt
 
 
-def _find(search: AttackRequest, folder: AttackFolder, loaded: LoadedModel, on_share: OnProgress) -> _Result:
+def _find(search: AttackRequest, folder: AttackFolder, loaded: LoadedModel, on_share: OnShare) -> _Result:
     plan, keeper = search.attack.plan, KeptSearch(folder.search)
     where = f"settings of the attack {plan.name}"
 

@@ -20,11 +20,10 @@ from typing import Any, Protocol
 
 from vestige.core import errors
 from vestige.core.errors import InputError, Interrupted, MachineError, VestigeError
+from vestige.core.progress import Show
 from vestige.core.text import Fields, Record, TextTuple, closest, one_line
 from vestige.core.threads import VARIABLES, one_thread
 
-Report = Callable[[float], None]
-"""Receives a task's finished share, from 0 to 1."""
 Failed = tuple[str, str] | None
 """The class and message of a task's error. None if it succeeded."""
 
@@ -86,11 +85,7 @@ class _Pool(Protocol):
 
 
 def run_tasks(
-    tasks: Sequence[Task],
-    *,
-    workers: int,
-    executor: Executor | None = None,
-    show: Callable[[float, str], None] = lambda _share, _names: None,
+    tasks: Sequence[Task], *, workers: int, executor: Executor | None = None, show: Show = lambda _share, _names: None
 ) -> dict[str, Exception]:
     """Run the tasks in an order that respects `after`.
 
@@ -149,7 +144,7 @@ _OPEN: list[int] = []
 class _Plan:
     """The tasks that wait, are at work, are done and have failed."""
 
-    def __init__(self, tasks: Sequence[Task], show: Callable[[float, str], None]) -> None:
+    def __init__(self, tasks: Sequence[Task], show: Show) -> None:
         self.waiting = {task.name: task for task in tasks}
         self.shares = dict.fromkeys(self.waiting, 0.0)
         self.failed: dict[str, Exception] = {}

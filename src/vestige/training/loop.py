@@ -26,6 +26,7 @@ from transformers import PreTrainedModel
 from vestige.artifacts.records import read_training_log
 from vestige.core.errors import InputError, NotFinite
 from vestige.core.files import append_lines, drop_torn_line, json_line, write_jsonl
+from vestige.core.text import Fields
 from vestige.models.forward import on_threads
 from vestige.training.backward import Backward, BatchTerms, reading_for, recomputing
 from vestige.training.batching import BatchPlan, Plan
@@ -97,10 +98,8 @@ def _half_wave(share: float) -> float:
 MEASURED = ("seconds", "tokens_per_second", "peak_mb")
 """The fields of a line that differ from one run to the next. All others are reproducible."""
 
-Line = dict[str, Any]
 
-
-def reproducible(line: Mapping[str, Any]) -> Line:
+def reproducible(line: Mapping[str, Any]) -> Fields:
     """The line without its times and memory, which no two runs share."""
     return {k: v for k, v in line.items() if k not in MEASURED}
 
@@ -128,7 +127,7 @@ class TrainingLog:
             log.loss = float(rows[-1]["loss"]) if rows else math.nan
         return log
 
-    def add(self, line: Line) -> None:
+    def add(self, line: Fields) -> None:
         """Log one step."""
         self.waiting.append(json_line(line))
         self.loss = line["loss"]
@@ -245,7 +244,7 @@ def _train(backward: Backward, hooks: Hooks, until: int | None) -> TrainingEnd:
             raise
         took = _measured(time.perf_counter() - began, added.n_tokens, model.device)
         loss = sum(added.terms.values())
-        line: Line = {"step": step + 1, "epoch": step // per_epoch, "loss": loss, "gradient_norm": norm, "rate": rate}
+        line: Fields = {"step": step + 1, "epoch": step // per_epoch, "loss": loss, "gradient_norm": norm, "rate": rate}
         line |= {**asdict(added), "state": state, **took}
         log.add(line)
         # After its line in the log, which has the state that the step was taken with.
