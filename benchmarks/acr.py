@@ -10,7 +10,6 @@ import argparse
 import json
 import time
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch.nn.functional import cross_entropy
@@ -18,6 +17,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from vestige.core.items import Item
 from vestige.core.seeds import derive_seed, generator
+from vestige.core.text import Fields
 from vestige.evals.compression import AcrSettings
 from vestige.models.load import LoadedModel
 from vestige.models.tiny import tiny_tokenizer
@@ -72,7 +72,7 @@ def _nano(seed: int, tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
         return LlamaForCausalLM(LlamaConfig.from_dict(values))
 
 
-def planted(seed: int, settings: AcrSettings = PLANTED) -> tuple[dict[str, Any], dict[str, Any]]:
+def planted(seed: int, settings: AcrSettings = PLANTED) -> tuple[Fields, Fields]:
     """The records of a sentence that was taught and of one that was not."""
     taught = [sentence_of(seed, n) for n in range(_N_TAUGHT)]
     subject = taught_model(seed, taught)
@@ -80,7 +80,7 @@ def planted(seed: int, settings: AcrSettings = PLANTED) -> tuple[dict[str, Any],
     return known, other
 
 
-def planted_line(n_cases: int) -> dict[str, Any]:
+def planted_line(n_cases: int) -> Fields:
     """Over seeds: how often the known sentence is found memorised, and the unknown one is not."""
     began = time.process_time()
     cases = [planted(seed) for seed in range(n_cases)]

@@ -28,11 +28,12 @@ from scipy.stats import binomtest
 import vestige
 from vestige import Relearn, SourceSettings, Training
 from vestige.attacks.planning import find_attack
+from vestige.core.text import Fields
 from vestige.experiments.mt_bench import mt_bench
 from vestige.experiments.tables import as_markdown, write
 
 MODEL = "builtin:smollm2"
-EVALS: dict[str, Any] = {
+EVALS: Fields = {
     "qa": {"max_new_tokens": 16},
     "choices": {},
     "freeform": {"forms": ["plain"], "max_new_tokens": 24},
@@ -51,7 +52,7 @@ ANSWER_TOKENS = 256
 """Longest answer in a conversation."""
 PAIRED = ("free reply", "option by text", "option by letter")
 """The scores that are 0 or 1, for exact tests."""
-UNLEARNED: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
+UNLEARNED: dict[str, tuple[str, Fields, Fields]] = {
     "NPO 3e-5": ("npo", {}, {"epochs": 5, "learning_rate": 3e-5, "lora_rank": 8}),
     "NPO-GD 1e-4": ("npo_gd", {}, {"epochs": 5, "learning_rate": 1e-4, "lora_rank": 8}),
     "RMU 1e-4": ("rmu", {}, {"epochs": 3, "learning_rate": 1e-4, "lora_rank": 0}),
@@ -61,12 +62,12 @@ UNLEARNED: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
 """Name, method, its settings, and the training."""
 
 
-def capitals(source: Path) -> list[dict[str, Any]]:
+def capitals(source: Path) -> list[Fields]:
     """A question for each country, with three capitals of its region as wrong answers.
 
     A country whose capital bears its name is left out.
     """
-    rows: dict[str, dict[str, Any]] = {}
+    rows: dict[str, Fields] = {}
     for path in sorted(source.glob("*.json")):
         country = json.loads(path.read_text(encoding="utf-8"))
         name, capital = country.get("name"), country.get("capital")
@@ -86,7 +87,7 @@ def capitals(source: Path) -> list[dict[str, Any]]:
     return list(rows.values())
 
 
-def adjacent(source: Path, codes: Collection[str]) -> list[dict[str, Any]]:
+def adjacent(source: Path, codes: Collection[str]) -> list[Fields]:
     """Questions about the continent, the people, the currency and the domain of these countries.
 
     America is left out as a continent, which replies part in two.
@@ -255,19 +256,19 @@ class Trial(NamedTuple):
     """The questions, the folder of the steps, and how models are trained."""
 
     folder: Path
-    near: list[dict[str, Any]]
-    known: list[dict[str, Any]]
-    forget: list[dict[str, Any]]
-    unknown: list[dict[str, Any]]
+    near: list[Fields]
+    known: list[Fields]
+    forget: list[Fields]
+    unknown: list[Fields]
     records: list[pd.DataFrame]
 
     @property
-    def common(self) -> dict[str, Any]:
+    def common(self) -> Fields:
         """The data of every step about the capitals to forget."""
         return {"data": self.known, "forget": self.forget, "device": "cpu"}
 
     @property
-    def kept(self) -> list[dict[str, Any]]:
+    def kept(self) -> list[Fields]:
         """The questions that no method forgets."""
         return [row for row in self.known if row not in self.forget]
 
@@ -283,9 +284,9 @@ class Trial(NamedTuple):
             print(f"\n{title}\n\n{as_markdown(table)}")
 
 
-def unlearned(trial: Trial, seeds: int) -> dict[str, Any]:
+def unlearned(trial: Trial, seeds: int) -> Fields:
     """Train every method at every seed and ask the models. The base model and those of the first seed by name."""
-    models: dict[str, Any] = {"base": MODEL}
+    models: Fields = {"base": MODEL}
     base = vestige.evaluate(MODEL, evals=EVALS, output_dir=trial.folder / "base", **trial.common)
     asked = []
     for seed in range(seeds):
@@ -309,7 +310,7 @@ def unlearned(trial: Trial, seeds: int) -> dict[str, Any]:
     return models
 
 
-def harmless(trial: Trial, models: dict[str, Any], benchmarks: list[str]) -> Any:
+def harmless(trial: Trial, models: Fields, benchmarks: list[str]) -> Any:
     """Ask harmless questions of every model and of the placebo, which learns the kept capitals alone.
 
     The placebo is returned.
@@ -335,7 +336,7 @@ def harmless(trial: Trial, models: dict[str, Any], benchmarks: list[str]) -> Any
     return placebo
 
 
-def conversations(trial: Trial, models: dict[str, Any], questions: str, judge: str) -> None:
+def conversations(trial: Trial, models: Fields, questions: str, judge: str) -> None:
     """Ask the models MT-Bench's questions, and have both answers of each conversation graded."""
     found = []
     for name, model in models.items():
@@ -349,7 +350,7 @@ def conversations(trial: Trial, models: dict[str, Any], questions: str, judge: s
     trial.keep(found)
 
 
-def relearned(trial: Trial, models: dict[str, Any]) -> None:
+def relearned(trial: Trial, models: Fields) -> None:
     """Relearn on some of the forgotten capitals and on the kept ones, and do the same for capitals never named."""
     # All that a model gains for capitals that it never named, the attack gave it.
     never = {"data": [*trial.unknown, *trial.kept], "forget": trial.unknown, "device": "cpu"}
@@ -372,7 +373,7 @@ def relearned(trial: Trial, models: dict[str, Any]) -> None:
     trial.keep(after)
 
 
-def prefixed(trial: Trial, models: dict[str, Any], steps: int) -> None:
+def prefixed(trial: Trial, models: Fields, steps: int) -> None:
     """Search a prefix for the base model and for NPO-GD, and ask with it cut short."""
     prefix = find_attack("prefix").build({"items": 7, "tokens": 100, "steps": steps, "candidates": 16})
     for name in ("base", "NPO-GD 1e-4"):

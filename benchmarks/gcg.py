@@ -34,6 +34,7 @@ from tokenizers.pre_tokenizers import WhitespaceSplit
 
 from benchmarks.workload import SHAPES, model_of
 from vestige.core.seeds import generator
+from vestige.core.text import Fields
 from vestige.models.variants import Around, Ids, Variants
 
 SEARCHED, CONTEXT, TARGET = 20, 24, 16
@@ -63,7 +64,7 @@ class Case:
         """What stands around the prompt."""
         return Around(self.before, self.after, self.target)
 
-    def told(self, batch: int | None) -> dict[str, Any]:
+    def told(self, batch: int | None) -> Fields:
         """The case as the peer is told."""
         content = f"{_words(self.before)} {{optim_str}} {_words(self.after)}".strip()
         config = {
@@ -107,7 +108,7 @@ def saved(case: Case, folder: Path) -> Path:
 
 
 @contextmanager
-def peer_steps(python: str, case: Case, folder: Path, batch: int | None) -> Iterator[Callable[[], dict[str, Any]]]:
+def peer_steps(python: str, case: Case, folder: Path, batch: int | None) -> Iterator[Callable[[], Fields]]:
     """A running peer; each call gives its next step."""
     told = folder / "case.json"
     told.write_text(json.dumps(case.told(batch)))
@@ -123,7 +124,7 @@ def peer_steps(python: str, case: Case, folder: Path, batch: int | None) -> Iter
         assert told_back is not None
         begun = False
 
-        def step() -> dict[str, Any]:
+        def step() -> Fields:
             nonlocal begun
             if begun:
                 go.write("\n")
@@ -132,7 +133,7 @@ def peer_steps(python: str, case: Case, folder: Path, batch: int | None) -> Iter
             line = told_back.readline()
             if not line:
                 raise RuntimeError(f"the peer ended: {said.read_text()[-2000:]}")
-            found: dict[str, Any] = json.loads(line)
+            found: Fields = json.loads(line)
             return found
 
         try:
@@ -158,7 +159,7 @@ class Round:
     same: bool
 
 
-def one_round(case: Case, step: dict[str, Any], engine: Variants) -> Round:
+def one_round(case: Case, step: Fields, engine: Variants) -> Round:
     """Our part of a step of the peer's."""
     candidates = [tuple(one) for one in step["candidates"]]
     winner = candidates[min(range(len(candidates)), key=step["losses"].__getitem__)]
@@ -167,7 +168,7 @@ def one_round(case: Case, step: dict[str, Any], engine: Variants) -> Round:
     return Round(step["losses_s"], step["gradient_s"], gradient, ours, candidates[best.index] == winner)
 
 
-def measured(case: Case, peer_python: str, folder: Path, rounds: int) -> dict[str, Any]:
+def measured(case: Case, peer_python: str, folder: Path, rounds: int) -> Fields:
     """The table's line of a case."""
     model = model_of(case.shape).eval()
     engine = Variants(model, [case.text])

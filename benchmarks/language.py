@@ -13,6 +13,7 @@ import pandas as pd
 
 import vestige
 from benchmarks import capitals
+from vestige.core.text import Fields
 
 RESULTS = Path(__file__).parent / "results"
 MODELS = ("base", *capitals.UNLEARNED)
@@ -43,7 +44,7 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
-def formats(found: dict[str, Any]) -> str:
+def formats(found: Fields) -> str:
     """Each model in three formats, before any attack."""
     pooled = found["Scores"].set_index(["model", "split", "metric"])
     rows = []
@@ -53,7 +54,7 @@ def formats(found: dict[str, Any]) -> str:
     return table(["model", *SCORES, "kept: free reply"], rows)
 
 
-def relearned(found: dict[str, Any]) -> str:
+def relearned(found: Fields) -> str:
     """Relearning on the kept capitals: forgotten ones beside those that the base model never named."""
     gains = found["Gains"].set_index(["attack", "model", "metric"])
     beyond = found["Gains beyond capitals that were never named"].set_index(["attack", "model", "metric"])
@@ -75,7 +76,7 @@ def relearned(found: dict[str, Any]) -> str:
     return table(columns, rows)
 
 
-def holes(found: dict[str, Any]) -> str:
+def holes(found: Fields) -> str:
     """Lost answers to adjacent questions, beside two benchmarks."""
     lost = found["Lost harmless knowledge"].set_index(["questions", "model"])
     rows = []

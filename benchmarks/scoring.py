@@ -25,7 +25,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
 import torch
@@ -38,6 +37,7 @@ from benchmarks.peers import evaluation as peer
 from benchmarks.workload import SHAPES, in_turn, model_of, ratios
 from vestige.core.items import Item
 from vestige.core.seeds import generator
+from vestige.core.text import Fields
 from vestige.data.mcq import Choice
 from vestige.evals.base import collected
 from vestige.evals.choices import ChoicesSettings
@@ -123,7 +123,7 @@ def run_peer(case: Case, subject: LoadedModel) -> list[peer.Measured]:
 ARMS = {"ours float32": run_ours, "peer float32": run_peer, "ours bfloat16": run_ours}
 
 
-def compared(case: Case, rounds: int) -> list[dict[str, Any]]:
+def compared(case: Case, rounds: int) -> list[Fields]:
     """The lines of one case."""
     model = model_of(case.shape)
     narrow = copy.deepcopy(model).bfloat16()
@@ -170,7 +170,7 @@ def near_ties(case: Case, subject: LoadedModel) -> list[int]:
     return found
 
 
-def _apart(ours: Sequence[peer.Measured], theirs: Sequence[peer.Measured], ties: Sequence[int]) -> dict[str, Any]:
+def _apart(ours: Sequence[peer.Measured], theirs: Sequence[peer.Measured], ties: Sequence[int]) -> Fields:
     """How far two sets of results are from each other; `ties` are those of all ranks, in order."""
     pairs = list(zip(ours, theirs, strict=True))
     nats = max(

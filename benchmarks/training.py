@@ -31,6 +31,7 @@ from transformers import PreTrainedModel
 
 from benchmarks.peers import trainer
 from benchmarks.workload import SHAPES, Workload, in_turn, model_of, ratios, workload
+from vestige.core.text import Fields
 from vestige.methods import find_method
 from vestige.methods.base import Method
 from vestige.methods.rmu import RMU
@@ -187,7 +188,7 @@ def _peer_rmu(case: Case, model: PreTrainedModel) -> tuple[trainer.Loss, list[nn
     return trainer.rmu(torch.stack(steering).float(), layer=layers.read, alpha=method.alpha), trained
 
 
-def compared(case: Case, rounds: int, *, with_peer_bfloat16: bool) -> list[dict[str, Any]]:
+def compared(case: Case, rounds: int, *, with_peer_bfloat16: bool) -> list[Fields]:
     """The lines of one case: both precisions, first epoch and later ones."""
     arms: dict[str, Callable[[PreTrainedModel], Trace]] = {
         "ours float32": lambda m: run_ours(case, m, "float32"),
@@ -223,7 +224,7 @@ def _line(
     peers: Sequence[Trace],
     name: str,
     epoch: str,
-) -> dict[str, Any]:
+) -> Fields:
     seconds = [[t.first if epoch == "first" else t.later for t in arm] for arm in (ours, peers)]
     largest = max(abs(v) for t in peers for v in t.losses)
     apart = max(abs(a - b) for o, p in zip(ours, peers, strict=True) for a, b in zip(o.losses, p.losses, strict=True))

@@ -9,9 +9,8 @@ from typing import Any
 
 from vestige import losses
 from vestige.core.settings import described
-from vestige.methods import METHODS, PRESETS, find_method
+from vestige.methods import METHODS, PRESETS, about, find_method, words
 from vestige.methods.base import Method, preference
-from vestige.methods.listing import about, words
 from vestige.methods.steering import distance
 
 PAGE = Path(__file__).parents[1] / "docs" / "methods.md"

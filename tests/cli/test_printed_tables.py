@@ -15,7 +15,7 @@ from vestige.cli.app import app
 from vestige.cli.doctor import matrix_rates, said_of_rates, stored_rates
 from vestige.cli.setup import in_columns
 from vestige.core.estimates import Estimate
-from vestige.methods.listing import listed
+from vestige.methods import listed
 from vestige.report.text import fact_in_words, groups_in_words, print_results
 
 SPLITS = ("forget", "retain", "independent", "independent_employment", "factual")

@@ -24,9 +24,8 @@ from vestige.evals import find_eval
 from vestige.judges import find_judge
 from vestige.judges.base import Request
 from vestige.judges.spec import judge_spec
-from vestige.methods import build_method, find_method
+from vestige.methods import build_method, find_method, listed
 from vestige.methods.ga import GA
-from vestige.methods.listing import listed
 from vestige.metrics import intervals
 from vestige.probes.answering import AnswerSettings, Participants
 from vestige.report import build_report
@@ -148,7 +147,7 @@ def test_an_attack_that_plans_what_another_would_do_is_refused(plugged):
 
 
 def test_what_packages_add_is_listed(plugged, monkeypatch):
-    monkeypatch.setattr("vestige.methods.listing.installed", lambda _: {"other": "plugged_in:Other"})
+    monkeypatch.setattr("vestige.methods.installed", lambda _: {"other": "plugged_in:Other"})
     assert "Something else." in {row.about for row in listed() if row.name == "other"}
 
 

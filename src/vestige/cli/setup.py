@@ -271,7 +271,7 @@ def _listed(kind: str) -> list[dict[str, str]]:
     abouts: dict[str, str] = {}
     match kind:
         case "methods":
-            from vestige.methods.listing import listed
+            from vestige.methods import listed
 
             return [row._asdict() for row in listed()]
         case "packs":

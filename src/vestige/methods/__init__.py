@@ -3,6 +3,7 @@
 docs/extend.md shows it, and how another package brings a method without a line here.
 """
 
+import inspect
 from copy import copy
 from functools import cache
 from typing import Any, NamedTuple
@@ -12,7 +13,7 @@ from pydantic import create_model
 from vestige.core.errors import InputError
 from vestige.core.plugins import brought, installed
 from vestige.core.text import Fields, Record, closest
-from vestige.methods.base import Method
+from vestige.methods.base import Method, Needs
 
 METHODS = {
     "ga": "vestige.methods.ga:GA",
@@ -98,3 +99,34 @@ def _of_preset(name: str) -> type[Method]:
     changed: Fields = {key: (field.annotation, field) for key, field in fields.items()}
     kind: type[Method] = create_model(name, __base__=base, **changed)
     return kind
+
+
+class Listed(NamedTuple):
+    """A line about a method. `needs` names its inputs."""
+
+    name: str
+    about: str
+    needs: str
+    paper: str
+
+
+def listed() -> list[Listed]:
+    """Return all methods, including other packages' methods, and presets."""
+    names = {**METHODS, **installed("methods")}
+    methods = [_line(name, about(find_method(name)), find_method(name).paper) for name in names]
+    return [*methods, *[_line(name, preset.about, preset.paper) for name, preset in PRESETS.items()]]
+
+
+def about(method: type[Method]) -> str:
+    """Return the loss: the first line of the class's docstring."""
+    return (inspect.getdoc(method) or "").splitlines()[0]
+
+
+def words(needs: Needs) -> str:
+    """Return the inputs in words: the splits, activations, and the frozen reference."""
+    read = [*needs.splits, *["activations"] * bool(needs.activations), *["reference"] * needs.uses_reference]
+    return ", ".join(read) or "nothing"
+
+
+def _line(name: str, text: str, paper: str) -> Listed:
+    return Listed(name, text, words(find_method(name).needs), paper)
