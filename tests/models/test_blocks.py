@@ -29,7 +29,7 @@ def test_a_blocks_output_is_that_of_a_whole_pass(family):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_model_goes_on_from_a_blocks_output_without_what_lies_below(family):
     model = small_model(family)
-    assert gives_hidden_states_alone(model, IDS, 0)
+    assert gives_hidden_states_alone(model, IDS)
     expected = block_output(model, IDS, 2)
     entering = block_output(model, IDS, 0).detach()
     with torch.no_grad():

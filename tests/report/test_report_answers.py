@@ -46,7 +46,7 @@ def estimate(value, low, high, n=20):
 
 
 def places(forget, free=None):
-    return {greedy_rouge("forget"): forget} | ({greedy_rouge("forget", "free"): free} if free else {})
+    return {greedy_rouge("all"): forget} | ({greedy_rouge("free"): free} if free else {})
 
 
 def test_free_answers_are_shown_only_where_every_model_has_them():

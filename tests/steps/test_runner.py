@@ -100,7 +100,7 @@ def test_an_error_that_cannot_be_pickled_arrives_by_name(tmp_path):
 def test_on_gpus_there_is_one_process_a_card_unless_more_are_asked_for(monkeypatch, device, asked, cards, expected):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: cards)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: cards > 0)
-    assert workers_for(device, asked, on_cpu=2) == expected
+    assert workers_for(device, asked) == expected
 
 
 def see_card(folder, name, other, report):

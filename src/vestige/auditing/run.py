@@ -419,7 +419,7 @@ def run_audit(
     request = within_reach(request)
     folder.refuse_others_files()
     with locked(folder.lock):
-        workers = workers_for(request.device, workers, on_cpu=2)
+        workers = workers_for(request.device, workers)
         _write_settings(folder, request)
         if request.published is not None:
             first = Task("published figures", published_task, {"run": str(folder.path), "request": request})

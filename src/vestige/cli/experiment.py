@@ -112,7 +112,7 @@ def experiment_command(
         )
         return
     say(f"{name}: {len(lab.steps)} steps in {folder}")
-    workers = workers_for("cpu" if cpu else "auto", jobs, on_cpu=2)
+    workers = workers_for("cpu" if cpu else "auto", jobs)
     with progress_bar(name) as show:
         lab.run(run_tasks, workers=workers, executor=where, show=show)
     scores = lab.scores()

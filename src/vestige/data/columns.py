@@ -528,7 +528,8 @@ def _option_reader(table: SourceTable, question: str) -> _Reader | None:
         return None
     right = [name for name in _RIGHT if name in table.names]
     for column in _OPTION_LISTS:
-        if column not in table.names or not any(_looks_like_options(row.values.get(column)) for row in table.rows):
+        cells = (_parsed(row.values.get(column)) for row in table.rows)
+        if column not in table.names or not any(isinstance(cell, list | dict) for cell in cells):
             continue
         if not right:
             raise InputError(
@@ -562,10 +563,6 @@ def _numbers_stated(table: SourceTable, right: str, labels: list[str]) -> list[s
         f"{table.source}: nothing shows whether 'cop' counts the options from 0 or from 1. Add a column answer with "
         "the letter of the right option"
     )
-
-
-def _looks_like_options(value: Any) -> bool:
-    return isinstance(_parsed(value), list | dict)
 
 
 class _OptionCells(Cells):

@@ -8,6 +8,7 @@ is not said: here they forget the questions with their right answers. `retain-on
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from vestige.core.errors import InputError
 from vestige.data.corpus import SourceSettings
 from vestige.experiments.lab import Arguments, Lab, Values
 from vestige.experiments.tables import Comparison, Report
@@ -43,7 +44,11 @@ def wmdp(lab: Lab) -> Report:
 
     The target after the prefix is the paper's base model, which rose from 39.9 to 53.8 % without having forgotten.
     """
-    lab.refuse_cpu("inconclusive-wmdp", "the tiny model knows nothing from pretraining")
+    if lab.cpu:
+        raise InputError(
+            "inconclusive-wmdp has no CPU size, since the tiny model knows nothing from pretraining. Name a model by "
+            "--models."
+        )
     return _run(lab, lab.named(ZEPHYR | MODELS, {}), SourceSettings(data="pack:wmdp"), "bio", taught=False)
 
 

@@ -160,11 +160,6 @@ class Lab:
             return SourceSettings(data=self.data_file), self.forget
         return data, forget
 
-    def refuse_cpu(self, name: str, why: str) -> None:
-        """Refuse the CPU size of an experiment that has none."""
-        if self.cpu:
-            raise InputError(f"{name} has no CPU size, since {why}. Name a model by --models.")
-
     def ask_controls(self, columns: Values, taught: Values, asked: Values) -> list[tuple[Step, Arguments]]:
         """Retrain `controls` models without the forget set, for the first seed, and ask each.
 

@@ -101,22 +101,22 @@ class Measured:
         return error_of(self.judge, self.labelled)
 
 
-def leak_judge(settings: LeakJudgeSettings, device: str = "auto") -> Measured | None:
+def leak_judge(settings: LeakJudgeSettings) -> Measured | None:
     """The judge that the settings name, loaded once. None where they name none."""
     if not settings.judge:
         if settings.judge_examples:
             raise InputError("judge_examples goes with a judge, and none is set. Set judge")
         return None
-    return _loaded(settings.judge, settings.judge_examples, device)
+    return _loaded(settings.judge, settings.judge_examples)
 
 
 @lru_cache(maxsize=2)
-def _loaded(name: str, labelled: str, device: str) -> Measured:
+def _loaded(name: str, labelled: str) -> Measured:
     from vestige.judges.local import grader_of
 
     spec = judge_spec(name)
     folder = cache_folder() / "leak_judgements"
-    grader = grader_of(spec, folder, device)
+    grader = grader_of(spec, folder, "auto")
     assert grader.writer is not None, "a spec that tells leaks is of a chat model"
     lock = folder / ".turn.lock" if spec.kind == "server" else None
     judge = LeakJudge(grader.writer, grader.identity, lock)

@@ -336,7 +336,7 @@ def _length(unit: ByItem) -> float:
     return length
 
 
-def known_ratio_draws(subject: ByItem, target: ByItem, control: ByItem, sample: Sample, *, name: str) -> Draws:
+def known_ratio_draws(subject: ByItem, target: ByItem, control: ByItem, sample: Sample) -> Draws:
     """Draws of (subject - control) / (target - control) in means, of shares, where the control is known on each item.
 
     The ends are Fieller's, for every true value. On the additional item subject and target lie anywhere in [0, 1] and
@@ -358,7 +358,7 @@ def known_ratio_draws(subject: ByItem, target: ByItem, control: ByItem, sample: 
 
     residuals = (tops - value * unit) / length
     read = _ItemDraws(value, corners(0.0).min(axis=0), corners(1.0).max(axis=0), residuals, length, "Gaffke, Fieller")
-    return _with_seeds(read, top, sample, None, name=name, trained=False)
+    return _with_seeds(read, top, sample, None, name="chance", trained=False)
 
 
 def seed_variance(

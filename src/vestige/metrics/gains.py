@@ -85,7 +85,7 @@ def leakage(subject: ByItem, controls: Controls) -> Draws:
     chance it is another metric: a model that never saw the facts may do better than chance, so the two are never mixed.
     """
     if controls.unit == "leakage_vs_chance":
-        return known_ratio_draws(subject, controls.target, controls.retrained[0], controls.sample, name="chance")
+        return known_ratio_draws(subject, controls.target, controls.retrained[0], controls.sample)
     return ratio_draws(controls.beyond(subject), controls.gap, controls.sample, controls.prior, name=controls.format)
 
 

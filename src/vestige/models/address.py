@@ -3,7 +3,6 @@
 `http://host:8000/v1?tokenizer=FOLDER&concurrency=64#name`. Commands accept it wherever they accept a model.
 """
 
-from collections.abc import Collection
 from typing import Literal, NamedTuple, TypeAlias, TypeVar
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
@@ -143,20 +142,20 @@ class Amount(NamedTuple):
         return Amount(*(a - b for a, b in zip(self, amount, strict=True)))
 
 
-def server_parts(text: str, role: str, form: str, schemes: Collection[str] = ("http", "https")) -> SplitResult:
+def server_parts(text: str) -> SplitResult:
     """The parts of a server's URL. One that cannot be read, or holds a user, is refused in one sentence."""
     try:
         parts = urlsplit(text)
         host, port = parts.hostname, parts.port
         (host or "").encode("idna")
     except ValueError as error:
-        raise InputError(f"the {role} cannot be read ({error}). Give it like {form}") from error
+        raise InputError(f"the model's address cannot be read ({error}). Give it like {FORM}") from error
     if "@" in parts.netloc:
         # Not shown: it may hold a password.
-        raise InputError(f"the {role} holds a user. Give it like {form}, and the key in the environment")
+        raise InputError(f"the model's address holds a user. Give it like {FORM}, and the key in the environment")
     plain = all("!" <= c <= "~" for c in parts.netloc + parts.path)
-    if parts.scheme not in schemes or not host or port == 0 or not plain:
-        raise InputError(f"{one_line(text)!r} is no {role}. Give it like {form}")
+    if parts.scheme not in ENGINES or not host or port == 0 or not plain:
+        raise InputError(f"{one_line(text)!r} is no model's address. Give it like {FORM}")
     return parts
 
 
@@ -173,7 +172,7 @@ def server_at(model: str, kind: type[S]) -> S:
 
     The query is not repeated in messages: somebody may have put a key into it.
     """
-    parts = server_parts(model, "model's address", FORM, ENGINES)
+    parts = server_parts(model)
     try:
         query = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
     except ValueError as error:

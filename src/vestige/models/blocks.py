@@ -63,9 +63,9 @@ def hidden_states(output: Tensor | tuple[Tensor, ...]) -> Tensor:
     return output[0]
 
 
-def gives_hidden_states_alone(model: PreTrainedModel, ids: Int[Tensor, "B T"], layer: int) -> bool:
-    """Whether block `layer` gives its hidden states and nothing more, so that a block which passes on can are in."""
-    return isinstance(_output(model, ids, layer), torch.Tensor)
+def gives_hidden_states_alone(model: PreTrainedModel, ids: Int[Tensor, "B T"]) -> bool:
+    """Whether the first block gives its hidden states and nothing more, so that a block which passes on can are in."""
+    return isinstance(_output(model, ids, 0), torch.Tensor)
 
 
 def continued_from(
@@ -85,7 +85,7 @@ def read_out(model: PreTrainedModel, hidden: Float[Tensor, "N D"]) -> Float[Tens
     every = blocks(model)
     # A row each, so that the first place serves, however many there are.
     ids = torch.zeros(len(hidden), 1, dtype=torch.long, device=hidden.device)
-    if not gives_hidden_states_alone(model, ids[:1], 0):
+    if not gives_hidden_states_alone(model, ids[:1]):
         raise InputError(f"the blocks of {type(model).__name__} cannot be left out one by one. Leave `inside` out")
     with _passed_on(every, every[0], hidden[:, None]):
         logits: Tensor = model(input_ids=ids, use_cache=False).logits[:, 0]

@@ -251,18 +251,14 @@ def listed(seeds: Sequence[str], n: int, seed: int, iteration: int, row: int) ->
     distinct = sorted(set(seeds))
     # Of the place alone, so that a search that goes on writes the lists that it would have written.
     picks = generator(seed, "latent seeds", iteration, row).choice(len(distinct), n, replace=False)
-    examples = [on_a_line(distinct[i]) for i in picks]
+    # On one line: a line break in a seed would begin another entry.
+    examples = [" ".join(distinct[i].split()) for i in picks]
     return Opening("\n".join(examples), f"{listed_questions(examples)}\n{n + 1}.")
 
 
 def listed_questions(questions: Sequence[str]) -> str:
     """Questions as a numbered list under its heading, which a policy goes on with."""
     return "\n".join([_HEADING, *[f"{number}. {question}" for number, question in enumerate(questions, 1)]])
-
-
-def on_a_line(text: str) -> str:
-    """A seed as one entry of a list. A line break in it would begin another."""
-    return " ".join(text.split())
 
 
 def d_rl(attempts: Sequence[Attempt]) -> list[Attempt]:

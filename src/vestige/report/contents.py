@@ -96,7 +96,7 @@ class Contents:
 
         Without an audit it is the overlap of written answers, so it is where the other form was not asked of all.
         """
-        written = greedy_rouge("forget")[2:]
+        written = greedy_rouge("all")[2:]
         for outcome in self.audits:
             metrics = {line.format: line.metric for line in outcome.formats}
             for form in forms_by_leakage(outcome):

@@ -44,9 +44,9 @@ class EstimatePlace(NamedTuple):
     metric: str
 
 
-def greedy_rouge(split: str, scope: str = "all") -> EstimatePlace:
-    """The place of mean ROUGE-1 recall of greedy answers, the measure that the report leads with."""
-    return EstimatePlace(split, scope, "generate", "", "rouge1_recall")
+def greedy_rouge(scope: str) -> EstimatePlace:
+    """The place of the forget set's mean ROUGE-1 recall of greedy answers, the measure that the report leads with."""
+    return EstimatePlace("forget", scope, "generate", "", "rouge1_recall")
 
 
 @dataclass(frozen=True)
@@ -439,7 +439,7 @@ def forget_set(evidence: RunEvidence, answers: RunAnswers, forget: str) -> Forge
     )
     roles = {role: evidence.of(role, forget) for role in ("target", "retrained", "unlearned")}
     # One scope for all: a model without it would stand among others by other questions.
-    free = greedy_rouge("forget", "free")
+    free = greedy_rouge("free")
     scope = "free" if all(free in s.results[forget] for role in roles.values() for s in role) else "all"
     return ForgetView(forget, scope, split, edges if views else None, dispute if len(split) < len(splits) else "")
 

@@ -105,7 +105,7 @@ def run_tasks(
     plan = _Plan(tasks, show)
     if not workers:
         while plan.waiting:
-            task = plan.next_ready()
+            task = plan.waiting.pop(plan.ready()[0].name)
             task.run(**task.arguments, report=lambda _share: None)
             plan.end(task.name, None)
         return {}
@@ -162,10 +162,6 @@ class _Plan:
             elif all(self.shares.get(name, 1.0) == 1.0 for name in task.after):
                 found.append(task)
         return found
-
-    def next_ready(self) -> Task:
-        """One task that can start, which waits no longer."""
-        return self.waiting.pop(self.ready()[0].name)
 
     def end(self, name: str, failed: Failed) -> None:
         """Note that a task ended."""
@@ -370,18 +366,18 @@ class _Slurm:
 _POOLS: Mapping[str, Callable[[int, Executor], _Pool]] = {"local": _Local, "ray": _Ray, "slurm": _Slurm}
 
 
-def workers_for(device: str, requested: int | None, *, on_cpu: int) -> int:
-    """How many processes work on models that go to `device`: as asked, otherwise on GPUs one a card, or `on_cpu`.
+def workers_for(device: str, requested: int | None) -> int:
+    """How many processes work on models that go to `device`: as asked, otherwise on GPUs one a card, or two.
 
     More than there are cards share them: a small model does not fill one.
     """
     if device == "cpu":
-        return requested or on_cpu
+        return requested or 2
     import torch
 
     cards = 1
     if device in ("auto", "cuda"):
         cards = torch.cuda.device_count()
     if device == "auto" and not (cards and torch.cuda.is_available()):
-        return requested or on_cpu
+        return requested or 2
     return requested or max(1, cards)

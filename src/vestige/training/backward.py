@@ -70,7 +70,7 @@ class FrozenBelow:
             return None
         ids = right_padded([row.ids], len(row.ids), model.device)
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            if not gives_hidden_states_alone(model, ids, 0):
+            if not gives_hidden_states_alone(model, ids):
                 return None
             first, second = block_output(model, ids, lowest - 1), block_output(model, ids, lowest - 1)
             if not torch.equal(first, second):
