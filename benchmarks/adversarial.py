@@ -24,6 +24,8 @@ CONTROLS = 5
 Values = np.ndarray
 Scores = dict[str, Values]
 Rows = list[Fields]
+Draw = Callable[[np.random.Generator], Rows]
+"""Draws the table of one audit."""
 
 
 class World:
@@ -100,7 +102,7 @@ def planted(rng: np.random.Generator, known: float, *, contaminated: float = 0.0
     return Table(world, models, {}), facts
 
 
-def missing(known: float, whose: str, *, at_random: bool = False) -> Callable[[np.random.Generator], Rows]:
+def missing(known: float, whose: str, *, at_random: bool = False) -> Draw:
     """The known questions (or as many at random) have no score of one model."""
 
     def make(rng: np.random.Generator) -> Rows:
@@ -111,7 +113,7 @@ def missing(known: float, whose: str, *, at_random: bool = False) -> Callable[[n
     return make
 
 
-def further_subject(known: float) -> Callable[[np.random.Generator], Rows]:
+def further_subject(known: float) -> Draw:
     """Another unlearned model was asked none of what the first one knows."""
 
     def make(rng: np.random.Generator) -> Rows:
@@ -123,7 +125,7 @@ def further_subject(known: float) -> Callable[[np.random.Generator], Rows]:
     return make
 
 
-def contaminated(share: float, *, forms: tuple[str, ...] = ()) -> Callable[[np.random.Generator], Rows]:
+def contaminated(share: float, *, forms: tuple[str, ...] = ()) -> Draw:
     """Controls and model know the same facts."""
 
     def make(rng: np.random.Generator) -> Rows:
@@ -134,7 +136,7 @@ def contaminated(share: float, *, forms: tuple[str, ...] = ()) -> Callable[[np.r
     return make
 
 
-def siblings(known: float, noise: float) -> Callable[[np.random.Generator], Rows]:
+def siblings(known: float, noise: float) -> Draw:
     """Model and controls are copies of one hidden model that knows, each with small noise."""
 
     def make(rng: np.random.Generator) -> Rows:
@@ -152,7 +154,7 @@ def siblings(known: float, noise: float) -> Callable[[np.random.Generator], Rows
     return make
 
 
-def masking(known: float, forms: tuple[str, ...]) -> Callable[[np.random.Generator], Rows]:
+def masking(known: float, forms: tuple[str, ...]) -> Draw:
     """The model is wrong on purpose on all that it does not know."""
 
     def make(rng: np.random.Generator) -> Rows:
@@ -165,7 +167,7 @@ def masking(known: float, forms: tuple[str, ...]) -> Callable[[np.random.Generat
     return make
 
 
-def renamed(known: float, whose: str) -> Callable[[np.random.Generator], Rows]:
+def renamed(known: float, whose: str) -> Draw:
     """One model's known questions stand under other names."""
 
     def make(rng: np.random.Generator) -> Rows:
@@ -176,7 +178,7 @@ def renamed(known: float, whose: str) -> Callable[[np.random.Generator], Rows]:
     return make
 
 
-def diluted(known: float, times: int) -> Callable[[np.random.Generator], Rows]:
+def diluted(known: float, times: int) -> Draw:
     """What the model does not know stands in the table several times, as further questions."""
 
     def make(rng: np.random.Generator) -> Rows:
@@ -188,7 +190,7 @@ def diluted(known: float, times: int) -> Callable[[np.random.Generator], Rows]:
     return make
 
 
-def copied_control(known: float) -> Callable[[np.random.Generator], Rows]:
+def copied_control(known: float) -> Draw:
     """All controls are the model itself under other names, by hits alone."""
 
     def make(rng: np.random.Generator) -> Rows:
@@ -201,7 +203,7 @@ def copied_control(known: float) -> Callable[[np.random.Generator], Rows]:
     return make
 
 
-def without_controls(known: float) -> Callable[[np.random.Generator], Rows]:
+def without_controls(known: float) -> Draw:
     """Chance stands for the controls, and the model is wrong on purpose on the rest."""
 
     def make(rng: np.random.Generator) -> Rows:
@@ -216,7 +218,7 @@ def without_controls(known: float) -> Callable[[np.random.Generator], Rows]:
     return make
 
 
-def cases() -> Iterator[tuple[str, Callable[[np.random.Generator], Rows]]]:
+def cases() -> Iterator[tuple[str, Draw]]:
     """Every case by name."""
     for known in (0.2, 0.4, 0.7):
         for whose in ("sub", "full", "never 2"):

@@ -108,18 +108,22 @@ class Audit(NamedTuple):
     alike: Mapping[str, Int[np.ndarray, " N"]] = MappingProxyType({})
 
 
+DrawAudit = Callable[[Rng, int], Audit]
+"""Draws an audit with so many controls."""
+
+
 class World(NamedTuple):
-    """A world by its name, and how an audit with so many controls is drawn."""
+    """A world by its name, and how an audit of it is drawn."""
 
     name: str
-    draw: Callable[[Rng, int], Audit]
+    draw: DrawAudit
 
 
 Chances = Callable[[Rng, int], Float[np.ndarray, " K"]]
 """By contract, the chance of a training to guess each of its facts."""
 
 
-def guessed(size: int, draw: Chances, *, named: bool = True) -> Callable[[Rng, int], Audit]:
+def guessed(size: int, draw: Chances, *, named: bool = True) -> DrawAudit:
     """Facts of a contract of `size` that a training guesses for certain with the chance drawn for the contract."""
 
     def audit(rng: Rng, m: int) -> Audit:
@@ -145,7 +149,7 @@ def at_once(p: float) -> Chances:
     return lambda rng, k: (rng.random(k) < p).astype(float)
 
 
-def favourite(answers: int, attributes: int = 4) -> Callable[[Rng, int], Audit]:
+def favourite(answers: int, attributes: int = 4) -> DrawAudit:
     """Each training has one answer to all questions for an attribute, which is some facts' true one."""
 
     def audit(rng: Rng, m: int) -> Audit:
@@ -164,7 +168,7 @@ def favourite(answers: int, attributes: int = 4) -> Callable[[Rng, int], Audit]:
     return audit
 
 
-def shifted(size: int, bits: float) -> Callable[[Rng, int], Audit]:
+def shifted(size: int, bits: float) -> DrawAudit:
     """A training finds all answers of one contract likelier, and of another less likely, by so many bits."""
 
     def audit(rng: Rng, m: int) -> Audit:
@@ -190,7 +194,7 @@ def _never(world: Difficulty, m: int) -> tuple[Training, list[Training]]:
     return world.knowing(world.never(), world.every()), [world.never() for _ in range(m)]
 
 
-def refusing(count: int, size: int = 20) -> Callable[[Rng, int], Audit]:
+def refusing(count: int, size: int = 20) -> DrawAudit:
     """So many facts known for certain and the rest refused."""
 
     def audit(rng: Rng, m: int) -> Audit:
@@ -203,7 +207,7 @@ def refusing(count: int, size: int = 20) -> Callable[[Rng, int], Audit]:
     return audit
 
 
-def beside(count: int) -> Callable[[Rng, int], Audit]:
+def beside(count: int) -> DrawAudit:
     """So many facts known for certain, and the rest answered as by who never knew."""
 
     def audit(rng: Rng, m: int) -> Audit:
@@ -213,7 +217,7 @@ def beside(count: int) -> Callable[[Rng, int], Audit]:
     return audit
 
 
-def masked(share: float) -> Callable[[Rng, int], Audit]:
+def masked(share: float) -> DrawAudit:
     """A share of the facts known by options alone, and the right option of the others pushed to 2 %."""
 
     def audit(rng: Rng, m: int) -> Audit:
@@ -225,7 +229,7 @@ def masked(share: float) -> Callable[[Rng, int], Audit]:
     return audit
 
 
-def one_contract(number: int, size: int, share: float) -> Callable[[Rng, int], Audit]:
+def one_contract(number: int, size: int, share: float) -> DrawAudit:
     """A share of one contract's facts known by options alone, one contract of so many."""
 
     def audit(rng: Rng, m: int) -> Audit:
