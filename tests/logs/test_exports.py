@@ -2,6 +2,8 @@
 
 import json
 import subprocess
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import jsonschema
@@ -9,14 +11,19 @@ import pytest
 
 import vestige
 from vestige.api.exporting import FORMATS
-from vestige.artifacts.audits import read_outcome
+from vestige.artifacts.audits import read_outcome, read_plan
 from vestige.artifacts.layout import RunFolder
+from vestige.artifacts.scores import read_table
+from vestige.auditing.ground import Case
+from vestige.auditing.judge import judge
 from vestige.auditing.logs import judge_logs
 from vestige.core.errors import InputError
+from vestige.core.files import write_text
 from vestige.core.seeds import generator
 from vestige.logs import reader_of
 from vestige.logs.folders import recognise
 from vestige.logs.log import GivenLog
+from vestige.logs.writing import LOGS, dataset_rows, eee_samples, models_of
 
 MODELS = {"target": ("full", 0.9), "retrained": ("r0", 0.15), "unlearned": ("npo", 0.5)}
 SCHEMAS = Path(__file__).parents[1] / "report"
@@ -49,6 +56,8 @@ def rows():
             )
             doubt = round(float(draw.uniform(0, 0.3)) + (0 if knows else 0.6), 6)
             found.append({**base, "format": "doubt", "score": doubt, "direction": "lower"})
+            found.append({**base, "format": "grade", "score": round(1 - doubt, 6)})
+            found.append({**base, "format": "grade, hits", "score": float(knows)})
             bits = -round(float(draw.uniform(0, 2)) + (1 if knows else 9), 6)
             found.append({**base, "format": "forced", "unit": "bits", "score": bits})
     return found
@@ -95,7 +104,7 @@ def test_every_eval_ever_has_its_two_files_in_their_place_and_is_judged_again(ru
             detailed = record["detailed_evaluation_results"]
             samples = tmp_path / "out" / detailed["file_path"]
             lines = [json.loads(line) for line in samples.read_text().splitlines()]
-            assert len(lines) == detailed["total_rows"] == 180
+            assert len(lines) == detailed["total_rows"] == 300
             assert {line["evaluation_id"] for line in lines} == {record["evaluation_id"]}
             assert {line["evaluation_result_id"] for line in lines} <= {
                 result["evaluation_result_id"] for result in record["evaluation_results"]
@@ -122,6 +131,44 @@ def test_a_data_set_loads_and_is_judged_again(run, tmp_path):
     assert vestige.judge(files[0], output_dir=tmp_path / "third").outcomes == again.outcomes
     # The command judges it as a table too.
     assert not reader_of(files[0])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("to", ["eee", "inspect", "lm-eval", "open-unlearning", "dataset"])
+def test_what_an_audit_knows_of_its_questions_is_read_back(run, tmp_path, to):
+    # Independent items are retained too, the retained ones are a part of 500, and one wording of a fact is revealed.
+    (audit,) = RunFolder(run).audits()
+    plan, table = read_plan(audit), read_table(audit.scores)
+    assert [(form.hits, form.graded) for form in table.formats if form.name == "grade"] == [("grade, hits", True)]
+    splits = {**plan.splits, "independent": plan.splits["retain"][:5]}
+    scopes = dict.fromkeys(plan.splits["forget"][7:15], "entailed")
+    plan = replace(plan, splits=splits, scopes=scopes, sizes={**plan.sizes, "retain": 500, "independent": 5})
+    plan = replace(plan, edges={item: table.questions[item].group for item in plan.splits["retain"]})
+    expected = judge(Case(plan, table))
+    assert verdicts(expected) != verdicts(read_outcome(audit))
+    models = list(models_of(table, plan, dict.fromkeys(table.roles, "org/model"), datetime.now(UTC)))
+    logs = []
+    for model in models:
+        files = {"log.jsonl": eee_samples(model, "e")} if to == "eee" else LOGS.get(to, lambda _: {})(model)
+        for name, text in files.items():
+            write_text(tmp_path / model.file / name, text)
+            if "results" not in name:
+                logs.append(GivenLog(model.role, model.name, tmp_path / model.file / name))
+    if to == "dataset":
+        write_text(tmp_path / "scores.jsonl", dataset_rows(models)["scores.jsonl"])
+        (again,) = vestige.judge(tmp_path / "scores.jsonl", output_dir=tmp_path / "again").outcomes
+    else:
+        again = judge_logs(RunFolder(tmp_path / "again"), logs, forget="the forget set")
+    assert [v[:3] for v in verdicts(again)] == [v[:3] for v in verdicts(expected)]
+    for own, first in zip(again.verdicts, expected.verdicts, strict=True):
+        assert own.evidence.keys() == first.evidence.keys()
+        for name, estimate in first.evidence.items():
+            read = own.evidence[name]
+            assert (read.n, read.interval) == (estimate.n, estimate.interval)
+            # Resampled items have other names in a log, and so other weights.
+            assert (read.value, read.low, read.high) == pytest.approx(
+                (estimate.value, estimate.low, estimate.high), abs=0.02
+            )
 
 
 @pytest.mark.parametrize("to", FORMATS)

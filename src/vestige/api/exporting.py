@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 from uuid import UUID
 
 from vestige.api.inputs import DataLike, PathLikeStr, corpus_of, verb
@@ -136,7 +136,7 @@ def _of_audit(
             results = hub_results(outcome, subject, facts, str(dataset), when)
             files[f"{name}/.eval_results/vestige.yaml"] = results
         return files
-    models = list(models_of(score_table_of(run, plan), ids, when))
+    models = list(models_of(score_table_of(run, plan), plan, ids, when))
     if to == "eee":
         return _eee(outcome, _facts(run, audit, plan, outcome, ids), models, when, several=several)
     if to == "dataset":
@@ -212,17 +212,32 @@ def _facts(
 
 def score_table_of(run: "RunFolder", plan: "AuditPlan") -> "ScoreTable":
     """Return the scores behind a run's verdicts. For audited models, these are the scores without attacks."""
-    from vestige.artifacts.scores import ScoreColumn, ScoreTable, Source, Texts
+    from vestige.artifacts.scores import HITS, ScoreColumn, ScoreTable, Source, Texts
     from vestige.auditing.gather import read_table_of, replies_on_disk
+    from vestige.auditing.membership import LOGP, PREFIX
+    from vestige.auditing.settings import MemberScore
 
     table = read_table_of(run, plan)
     if not plan.evaluations:
         return table
-    public = ScoreTable(roles=table.roles, questions=table.questions)
+    # The first wording of a fact names it. Logs have other ids.
+    leads = set(plan.facts.values())
+    questions = {i: replace(q, fact=i) if i in leads else q for i, q in table.questions.items()}
+    public = ScoreTable(roles=table.roles, questions=questions)
     for subject, _, item, form in replies_on_disk(run, plan, {(subject, "") for subject in table.roles}):
         texts = Texts(form["asked"], form["answer"], form["reply"])
         public.texts.setdefault(Source(subject), {}).setdefault(item, texts)
-    names = {form.key: form.name for form in table.formats if not form.inside} | {table.bits: "forced, bits"}
+    names = {table.bits: "forced, bits"}
+    for judged in table.formats:
+        if judged.hits and not judged.inside:
+            names[judged.hits] = f"{judged.name}{HITS}"
+        if not judged.inside:
+            names[judged.key] = judged.name
+    left_out = set(get_args(MemberScore)) - set(plan.settings.get("membership", ()))
+    for key, its in table.measurements.items():
+        score = "reference" if key == LOGP else key.removeprefix(PREFIX)
+        if its.score_type == "order" and score not in left_out:
+            names[key] = key
     values: dict[Source, dict[str, ScoreColumn]] = {Source(subject): {} for subject in table.roles}
     for key, name in names.items():
         asked = dict.fromkeys(item for subject in table.roles for item in table.table(subject, key))

@@ -69,6 +69,8 @@ class Question:
 
 
 _OF_FORGET = Question()
+HITS = ", hits"
+"""After the name of a format, the name of its hits in a table of scores."""
 
 
 class Format(NamedTuple):

@@ -924,6 +924,8 @@ def model_scores(columns: Sequence[LogColumn]) -> list[ModelScores]:
             splits=(part.split,) * len(items),
             facts=tuple(note.fact for note in part.notes),
             groups=tuple(note.group for note in part.notes),
+            scopes=tuple(note.scope for note in part.notes),
+            drawn_from=tuple(note.drawn_from for note in part.notes),
             questions=part.questions if shown else (),
             chances=chances,
             reasons={items[place]: part.reasons[place] for place in missing if part.reasons.get(place)},

@@ -24,6 +24,7 @@ from jaxtyping import Int
 from vestige.artifacts.audits import GIVEN, AuditOutcome, AuditPlan, PlannedAttack
 from vestige.artifacts.layout import RunFolder
 from vestige.artifacts.scores import (
+    HITS,
     Format,
     Measurement,
     Question,
@@ -44,6 +45,7 @@ from vestige.auditing.settings import AuditSettings
 from vestige.core.errors import InputError
 from vestige.core.files import locked, write_text
 from vestige.core.ids import content_id
+from vestige.core.items import Scope
 from vestige.core.settings import read_toml, to_toml
 from vestige.core.text import Fields, Items, Record, Sentences, TextTuple, closest, listed, one_line
 from vestige.data.tables import read_table
@@ -54,10 +56,12 @@ COLUMNS: Mapping[str, str] = {
     "model": "the name of the model",
     "role": "target, retrained, unlearned, or placebo (a model that surely still knows)",
     "split": "forget (the default), retain, independent, factual, or holdout",
+    "drawn_from": "how many questions the split has, where these are a part of them",
+    "scope": "entailed or guessable where retained answers give this one away: then it is not judged",
     "item": "the id of the question",
     "fact": "the id of the fact that it asks for, where several questions ask for one",
     "wording": "which wording of the question this is, where `item` names the fact",
-    "format": "how it was asked and scored; `score` by default",
+    "format": "how it was asked and scored; `score` by default. `NAME, hits`: the right answers behind NAME",
     "attack": "the attack after which it was asked; empty: the model as it is",
     "score": "a number; empty where the question was not answered or not scored",
     "reason": "why the score is missing",
@@ -92,6 +96,7 @@ class Unfit(InputError):
         self.name = name
 
 
+_OF_QUESTION = ("item", "split", "drawn_from", "scope", "fact", "group", "question")
 _OF_COLUMN = ("model", "role", "format", "attack", "unit", "question_type", "direction", "ratio")
 _DEFAULTS = {"split": "forget", "format": "score", "unit": "share", "direction": "higher"}
 
@@ -222,13 +227,13 @@ def _scored(where: str, row: Record) -> Fields:
     text["item"] = f"{text['item']} ({wording})" if wording else text["item"]
     for name, usual in _DEFAULTS.items():
         text[name] = text[name] or usual
-    score, chance, low, high = (_number(where, name, row.get(name)) for name in _NUMBERS)
+    score, chance, low, high, drawn_from = (_number(where, name, row.get(name)) for name in _NUMBERS)
     if low is not None or high is not None:
         score, chance = (_of_range(where, number, low, high) for number in (score, chance))
-    return {**text, "score": score, "chance": chance}
+    return {**text, "score": score, "chance": chance, "drawn_from": int(drawn_from or 0)}
 
 
-_NUMBERS = ("score", "chance", "low", "high")
+_NUMBERS = ("score", "chance", "low", "high", "drawn_from")
 """The columns that hold numbers."""
 
 
@@ -288,6 +293,8 @@ class ModelScores(NamedTuple):
     splits: Items = ()
     facts: Items = ()
     groups: Items = ()
+    scopes: Items = ()
+    drawn_from: tuple[int, ...] = ()
     questions: Items = ()
     chances: Scores | None = None
     reasons: Mapping[str, str] = {}
@@ -314,7 +321,7 @@ def columns_of(rows: Iterable[Fields]) -> list[ModelScores]:
         by_column.setdefault(tuple(row[name] for name in _OF_COLUMN), []).append(row)
     columns = []
     for of_column, its_rows in by_column.items():
-        values = {name: tuple(row[name] for row in its_rows) for name in ("item", "split", "fact", "group", "question")}
+        values = {name: tuple(row[name] for row in its_rows) for name in _OF_QUESTION}
         texts = {row["item"]: Texts(row["question"], row["answer"], row["reply"]) for row in its_rows}
         column = ModelScores(
             items=values["item"],
@@ -322,6 +329,8 @@ def columns_of(rows: Iterable[Fields]) -> list[ModelScores]:
             splits=values["split"],
             facts=values["fact"],
             groups=values["group"],
+            scopes=values["scope"],
+            drawn_from=values["drawn_from"],
             questions=values["question"],
             chances=np.array([row["chance"] for row in its_rows], dtype=float),
             reasons={row["item"]: row["reason"] for row in its_rows if row["reason"]},
@@ -344,7 +353,7 @@ def score_table(columns: Sequence[ModelScores]) -> ScoreTable:
     checked: set[tuple[Items, ...]] = set()
     for column in columns:
         _check_column(said, column)
-        of_questions = column.items, column.splits, column.facts, column.groups, column.questions
+        of_questions = column.items, column.splits, column.scopes, column.facts, column.groups, column.questions
         # A thousand models are asked the same questions.
         if of_questions not in checked:
             checked.add(of_questions)
@@ -426,11 +435,15 @@ def _check_column(said: _Said, column: ModelScores) -> None:
             raise InputError(f"{where}: more bits mean that the model knows. Leave the direction out.")
 
 
+_ALLOWED: Mapping[str, Items] = {"split": SPLITS, "scope": get_args(Scope)}
+
+
 def _check_questions(said: _Said, column: ModelScores) -> None:
     """Refuse a question that the column has twice, or that it describes otherwise than an earlier one."""
-    described = {"split": column.splits, "fact": column.facts, "group": column.groups, "question": column.questions}
-    for kind, values in described.items():
-        allowed = SPLITS if kind == "split" else ()
+    kinds = ("split", "scope", "fact", "group", "question")
+    described = (column.splits, column.scopes, column.facts, column.groups, column.questions)
+    for kind, values in zip(kinds, described, strict=True):
+        allowed = _ALLOWED.get(kind, ())
         for place, value in enumerate(values):
             item = column.items[place]
             # The place in words is needed for an error alone, and takes longer than all else here.
@@ -465,13 +478,18 @@ def _formats(table: ScoreTable) -> tuple[Format, ...]:
     for name, measurement in table.measurements.items():
         if measurement.score_type in ("bits", "order"):
             continue
+        if name.endswith(HITS) and name.removesuffix(HITS) in table.measurements:
+            continue
         # Hits have a known chance and another prior than graded scores.
         counts = measurement.score_type == "hit"
+        hits = name if counts or table.chances.get(name) else ""
+        if f"{name}{HITS}" in table.measurements:
+            counts, hits = False, f"{name}{HITS}"
         formats.append(
             Format(
                 name=name,
                 key=name,
-                hits=name if counts or table.chances.get(name) else "",
+                hits=hits,
                 graded=not counts,
                 question_type=measurement.question_type,
                 ratio=measurement.ratio,
@@ -532,12 +550,31 @@ def judge_table(
                 f"{run.path} holds a run of another command. Choose another folder for judgements of scores"
             )
         table = score_table(columns)
-        plan = plan_of(table, forget=forget, margins=margins, untested=untested, banked=banked)
+        plan = _with_stated(plan_of(table, forget=forget, margins=margins, untested=untested, banked=banked), columns)
         if predicted is not None:
             plan = replace(plan, evidence_level="predicted", predicted=dict(predicted.errors))
         write_text(run.settings, to_toml({"command": COMMAND, "scores": one_line(source, width=500)}))
         plan = write_scores(run, plan, table)
         return judge_plan(run, run.audit(forget), plan, table)
+
+
+def _with_stated(plan: AuditPlan, columns: Sequence[ModelScores]) -> AuditPlan:
+    """The plan with stated scopes, and the sizes and the groups of splits of which a part was asked."""
+    scopes: dict[str, Scope] = {}
+    edges: dict[str, str] = {}
+    sizes = dict(plan.sizes)
+    for column in columns:
+        for item, scope in zip(column.items, column.scopes, strict=False):
+            if scope:
+                scopes[item] = cast(Scope, scope)
+        for item, split, group, size in zip(
+            column.items, column.splits, column.groups, column.drawn_from, strict=False
+        ):
+            sizes[split] = max(sizes.get(split, 0), size)
+            # Questions of one group are drawn together.
+            if size and group and split != "forget":
+                edges[item] = group
+    return replace(plan, scopes=scopes, sizes=sizes, edges=edges)
 
 
 def plan_of(

@@ -38,6 +38,8 @@ class Noted(NamedTuple):
     fact: str = ""
     group: str = ""
     chance: float | None = None
+    scope: str = ""
+    drawn_from: int = 0
 
 
 class LogPart(NamedTuple):
@@ -397,7 +399,11 @@ def _noted(path: Path, note: Record) -> Noted:
     chance = note.get("chance")
     if chance is not None and (not isinstance(chance, int | float) or not math.isfinite(chance)):
         raise InputError(f"{path}: the chance {one_line(str(chance), width=40)} is no number. The export was changed.")
-    return Noted(str(note.get("fact") or ""), str(note.get("group") or ""), chance)
+    drawn_from = note.get("drawn_from") or 0
+    if not isinstance(drawn_from, int):
+        raise InputError(f"{path}: a question is drawn from a number of questions. The export was changed.")
+    fact, group, scope = (str(note.get(key) or "") for key in ("fact", "group", "scope"))
+    return Noted(fact, group, chance, scope, drawn_from)
 
 
 def note_on(note: Any, measurement: str) -> Fields | None:

@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from hashlib import sha256
-from typing import Any
+from typing import Any, get_args
 
+from vestige.artifacts.audits import AuditPlan
 from vestige.artifacts.exports import EEE_SCHEMA, without_paths
-from vestige.artifacts.scores import Measurement, Question, Role, ScoreTable, Texts
+from vestige.artifacts.scores import Measurement, Question, Role, ScoreTable, Split, Texts
 from vestige.core.files import json_line
 from vestige.core.ids import slug
 from vestige.core.text import Fields
@@ -23,7 +24,10 @@ from vestige.logs.open_unlearning import METRICS
 
 @dataclass(frozen=True)
 class ExportedScore:
-    """One score with its question's facts. `score` is None where it is missing, for `reason`."""
+    """One score with its question's facts. `score` is None where it is missing, for `reason`.
+
+    `scope` and `drawn_from` are the columns of a table of scores.
+    """
 
     item: str
     question: Question
@@ -32,10 +36,17 @@ class ExportedScore:
     reason: str
     chance: float | None
     texts: Texts
+    scope: str
+    drawn_from: int | None
+
+    def about(self) -> Fields:
+        """Return the values of the question without a field in another tool's format."""
+        about = {"item": self.item, **asdict(self.question), "scope": self.scope, "drawn_from": self.drawn_from}
+        return {key: value for key, value in about.items() if value}
 
     def note(self) -> Fields:
-        """Return the values without a field in another tool's format."""
-        note: Fields = {"item": self.item, "measurement": asdict(self.measurement), **asdict(self.question)}
+        """Return all values without a field in another tool's format."""
+        note: Fields = {"measurement": asdict(self.measurement), **self.about()}
         if self.chance is not None:
             note["chance"] = self.chance
         if self.reason:
@@ -79,8 +90,15 @@ def _split_and_name(row: ExportedScore) -> tuple[str, str]:
     return row.question.split, row.measurement.name
 
 
-def models_of(table: ScoreTable, ids: Mapping[str, str], when: datetime) -> Iterator[ExportedModel]:
-    """The models of a table, each as it is and after each attack."""
+def models_of(table: ScoreTable, plan: AuditPlan, ids: Mapping[str, str], when: datetime) -> Iterator[ExportedModel]:
+    """The models of a table, each as it is and after each attack.
+
+    An item of several splits, such as an independent one that is retained too, is a question of each.
+    """
+    splits: dict[str, list[Split]] = {}
+    for split in get_args(Split):
+        for item in plan.splits.get(split, ()):
+            splits.setdefault(item, []).append(split)
     rows: dict[tuple[str, str], list[ExportedScore]] = {}
     for source, tables in table.values.items():
         texts = table.texts.get(source, {})
@@ -90,16 +108,21 @@ def models_of(table: ScoreTable, ids: Mapping[str, str], when: datetime) -> Iter
                 own_texts = texts.get(item, Texts())
                 # A question without text has its id instead, by which the logs of two models are matched.
                 own_texts = own_texts._replace(question=own_texts.question or item)
-                row = ExportedScore(
-                    item=item,
-                    question=table.questions[item],
-                    measurement=table.measurements[name],
-                    score=None if math.isnan(score) else score,
-                    reason=without_paths(reasons.get(item, "")),
-                    chance=chances.get(item),
-                    texts=own_texts,
-                )
-                rows.setdefault((source.subject, source.attack), []).append(row)
+                question = table.questions[item]
+                for split in splits.get(item, [question.split]):
+                    size = plan.sizes.get(split, 0)
+                    row = ExportedScore(
+                        item=item if split == question.split else f"{item} ({split})",
+                        question=replace(question, split=split),
+                        measurement=table.measurements[name],
+                        score=None if math.isnan(score) else score,
+                        reason=without_paths(reasons.get(item, "")),
+                        chance=chances.get(item),
+                        texts=own_texts,
+                        scope=plan.scopes.get(item, "") if split == "forget" else "",
+                        drawn_from=size if size > len(plan.splits.get(split, ())) else None,
+                    )
+                    rows.setdefault((source.subject, source.attack), []).append(row)
     for (model, attack), own in rows.items():
         yield ExportedModel(model, table.roles[model], attack, ids[model], when, tuple(own))
 
@@ -117,7 +140,7 @@ def _item_note(rows: Sequence[ExportedScore]) -> Fields:
     for row in rows:
         note = row.note()
         measured[row.measurement.name] = {key: note[key] for key in ("measurement", "chance", "reason") if key in note}
-    return {"item": rows[0].item, **asdict(rows[0].question), "measured": measured}
+    return {**rows[0].about(), "measured": measured}
 
 
 def inspect_log(model: ExportedModel) -> dict[str, str]:
@@ -315,6 +338,8 @@ def dataset_rows(models: Sequence[ExportedModel]) -> dict[str, str]:
                 "role": model.role,
                 "attack": model.attack,
                 "split": row.question.split,
+                "drawn_from": row.drawn_from,
+                "scope": row.scope,
                 "item": row.item,
                 "fact": row.question.fact,
                 "group": row.question.group,
