@@ -163,6 +163,20 @@ def test_a_torn_last_line_is_dropped_and_the_whole_ones_stay(tmp_path):
     assert [r["n"] for r in files.read_jsonl(log)] == [1, 2, 4]
 
 
+def test_rows_have_the_bytes_of_the_whole_list(tmp_path):
+    shared = ["a\nb", "ü\u2028"]
+    rows = [
+        {"x": 1.5, "s": shared, "e": []},
+        {"x": True, "s": shared, "e": {"k": [None]}},
+        {"x": 1.5, "s": []},
+        {"s": "1"},
+    ]
+    for given_rows in (rows, rows[:1], []):
+        files.write_rows(tmp_path / "rows.json", given_rows)
+        files.write_json(tmp_path / "whole.json", given_rows)
+        assert (tmp_path / "rows.json").read_bytes() == (tmp_path / "whole.json").read_bytes()
+
+
 def test_nan_never_reaches_a_file(tmp_path):
     with pytest.raises(ValueError, match="JSON"):
         files.write_json(tmp_path / "a.json", {"x": float("nan")})

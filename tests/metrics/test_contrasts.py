@@ -7,6 +7,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from vestige.metrics.contrasts import (
+    BOUND,
+    Draws,
     Quantity,
     Sample,
     holm,
@@ -346,3 +348,12 @@ def test_noise_has_the_quantiles_of_student():
     # Of a table of Student's t with 5 degrees of freedom. Drawn values are up to 6 % off.
     assert np.quantile(noise, [0.025, 0.5, 0.975]) == pytest.approx([-2.5706, 0, 2.5706], abs=0.003)
     assert not np.array_equal(noise, Sample(("a",), None, 3).noise("another", 5.0))
+
+
+@pytest.mark.parametrize("n", [2, 999, 2000])
+def test_the_ends_are_the_quantiles_of_the_draws_to_the_last_digit(n):
+    low, high = np.random.default_rng(n).normal(size=(2, n))
+    draws = Draws(value=0.0, low=low, high=high, n=5, method="", item_error=0.0, seed_error=0.0)
+    assert draws.tails == (np.quantile(low, (1 - 0.95) / 2), np.quantile(high, 1 - (1 - 0.95) / 2))
+    assert draws.bounds == (min(np.quantile(low, 1 - BOUND), 0.0), max(np.quantile(high, BOUND), 0.0))
+    assert draws.middles == (np.median(low), np.median(high))

@@ -121,6 +121,7 @@ def _judged(case: Case, checked: Ground, left_out: Sentences, resamples: int) ->
             ability=ability,
             budget=budget,
             membership=membership,
+            placements=membership.differences(subject),
             losses=kept_knowledge.losses(subject),
         )
         lines += verdicts(about)

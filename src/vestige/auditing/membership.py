@@ -14,6 +14,8 @@ can show a difference and never that there is none.
 """
 
 import math
+from dataclasses import dataclass
+from itertools import chain
 from typing import NamedTuple, get_args
 
 import numpy as np
@@ -39,21 +41,6 @@ FALSE = 0.01
 
 _LEAST_AUC = 1e-9
 """Below it PrivLeak has nothing to divide by."""
-
-
-class Membership(NamedTuple):
-    """The lines, and by unlearned subject the differences to `retrained` that the third claim rests on.
-
-    `blind` has the reason that a score without separation of target and controls is not admitted, and `admitted`
-    whether another score separates them.
-    """
-
-    lines: tuple[MembershipLine, ...]
-    differences: dict[str, tuple[Evidence, ...]]
-    missing: dict[str, Sentences]
-    untested: Sentences
-    blind: Sentences = ()
-    admitted: bool = False
 
 
 class _Placed(NamedTuple):
@@ -143,39 +130,68 @@ def _components(placed: _Placed) -> Float[np.ndarray, " K"]:
     return np.concatenate(kinds)
 
 
+@dataclass
+class Membership:
+    """The membership scores, and by name the lines of each.
+
+    `blind` has by name the reason that a score without separation of target and controls is not admitted.
+    """
+
+    scores: tuple[_PlacedScore, ...]
+    blind: dict[str, str]
+    untested: Sentences
+    lines_of: dict[str, list[MembershipLine]]
+
+    @property
+    def lines(self) -> tuple[MembershipLine, ...]:
+        """The lines of target, controls and all subjects that were read, by score."""
+        return tuple(chain.from_iterable(self.lines_of.values()))
+
+    @property
+    def admitted(self) -> bool:
+        """Whether a score separates target and controls."""
+        return len(self.blind) < len(self.scores)
+
+    def differences(self, subject: str) -> tuple[list[Evidence], list[str]]:
+        """One subject's differences to `retrained`, and the scores not read on it. Their draws are not kept of all."""
+        differences: list[Evidence] = []
+        missing: list[str] = []
+        for score in self.scores:
+            if subject not in score.placed:
+                missing.append(f"{score.name}: not read on it")
+                continue
+            apart = score.difference(subject)
+            if apart is not None:
+                fails_only = score.name in self.blind
+                differences.append(Evidence(score.name, apart, "AUC difference", "share", fails_only=fails_only))
+            self.lines_of[score.name].append(score.line(subject, apart))
+        return differences, missing
+
+
 def read_membership(ground: Ground) -> Membership:
-    """Every membership score on every subject. Nothing where there is no holdout item."""
+    """Every membership score on target and controls. Nothing where there is no holdout item."""
     plan = ground.plan
     if not plan.splits.get("holdout"):
-        return Membership((), {}, {}, ("No holdout items were given, so membership could not be tested.",))
+        return Membership((), {}, ("No holdout items were given, so membership could not be tested.",), {})
     scores = [score for name, key in _names(ground).items() if (score := _score(ground, name, key)) is not None]
     if not scores:
         reason = "No membership score was read on forget and holdout items of target and subjects."
-        return Membership((), {}, {}, (reason,))
-    lines: list[MembershipLine] = []
-    differences: dict[str, list[Evidence]] = {subject: [] for subject in plan.audited}
-    missing: dict[str, list[str]] = {subject: [] for subject in plan.audited}
-    blind: list[str] = []
+        return Membership((), {}, (reason,), {})
+    lines: dict[str, list[MembershipLine]] = {}
+    blind: dict[str, str] = {}
     narrow, wide = ground.thresholds.delta, ground.thresholds.delta_wide
     for score in scores:
         target_gap = score.difference(plan.target)
-        tells = target_gap is not None and target_gap.value > wide and target_gap.ends[0] > narrow
-        if target_gap is not None and not tells:
+        if target_gap is not None and not (target_gap.value > wide and target_gap.ends[0] > narrow):
             by = target_gap.estimate("AUC difference", "share")
             demand = f"not by more than {wide:g}, and clearly by more than {narrow:g}"
-            blind.append(f"{score.name}: not admitted, the target differs from retrained models by {by}, {demand}")
-        for subject in (plan.target, *plan.retrained, *plan.audited):
-            audited = subject in plan.audited
-            if subject in score.placed:
-                apart = score.difference(subject) if audited else None
-                if apart is not None:
-                    evidence = Evidence(score.name, apart, "AUC difference", "share", fails_only=not tells)
-                    differences[subject].append(evidence)
-                lines.append(score.line(subject, apart))
-            elif audited:
-                missing[subject].append(f"{score.name}: not read on it")
+            blind[score.name] = (
+                f"{score.name}: not admitted, the target differs from retrained models by {by}, {demand}"
+            )
+        known = [name for name in (plan.target, *plan.retrained) if name in score.placed]
+        lines[score.name] = [score.line(name, None) for name in known]
     untested: Sentences = ()
-    if any(line.found is not None for line in lines):
+    if any(len(score.holdout) * FALSE >= 1 for score in scores):
         untested = ("The share of members found at 1 % false positives is told and not judged.",)
     # One would be held against itself.
     if LOGP in _keys(ground) and len(plan.retrained) < 2:
@@ -183,14 +199,7 @@ def read_membership(ground: Ground) -> Membership:
             "The membership score reference was not made: it needs two retrained models, one to refer to and one as "
             "the control.",
         )
-    return Membership(
-        tuple(lines),
-        {subject: tuple(evidence) for subject, evidence in differences.items()},
-        {subject: tuple(reasons) for subject, reasons in missing.items()},
-        untested,
-        tuple(blind),
-        len(blind) < len(scores),
-    )
+    return Membership(tuple(scores), blind, untested, lines)
 
 
 def _keys(ground: Ground) -> Names:

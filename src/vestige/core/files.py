@@ -15,7 +15,7 @@ import os
 import shutil
 import stat
 import time
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -232,6 +232,24 @@ def write_text(path: Path, content: str) -> None:
 def write_json(path: Path, value: Any) -> None:
     """Put `value` as indented JSON at `path`, atomically. NaN and infinities are refused."""
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Put `rows` as `write_json` does, without the text of all in memory. What two rows share is encoded once."""
+    encode = json.JSONEncoder(indent=2, ensure_ascii=False, allow_nan=False).encode
+    before: Mapping[str, Any] = {}
+    texts: dict[str, bytes] = {}
+    opening, closing = b"[\n  ", b"[]\n"
+    with new_file(path) as file:
+        for row in rows:
+            for name, value in row.items():
+                if name not in before or before[name] is not value:
+                    indented = encode(value).replace("\n", "\n    ")
+                    texts[name] = f"{encode(name)}: {indented}".encode()
+            fields = b",\n    ".join(texts[name] for name in row)
+            file.write(b"%b{\n    %b\n  }" % (opening, fields))
+            before, opening, closing = row, b",\n  ", b"\n]\n"
+        file.write(closing)
 
 
 def read_json(path: Path) -> Any:

@@ -10,7 +10,7 @@ from vestige.auditing.groups import ScaleByGroup, in_one_group
 from vestige.auditing.membership import Membership
 from vestige.auditing.recovery import AttackAbility, Recovery
 from vestige.core.text import Sentences
-from vestige.metrics.verdicts import ClaimVerdict
+from vestige.metrics.verdicts import ClaimVerdict, Evidence
 
 NO_CONTROL = "no retrained control was given (vestige finetune --forget trains one)"
 
@@ -20,7 +20,8 @@ class SubjectEvidence:
     """The findings about one subject. Each claim reads some of these findings.
 
     `tested` are formats with replies or answer probabilities, and `stored` formats with hidden states. `groups` and
-    `stored_groups` are the same by contract or person. `decided` has the claims about this subject so far.
+    `stored_groups` are the same by contract or person. `placements` are `Membership.differences` of the subject.
+    `decided` has the claims about this subject so far.
     """
 
     subject: str
@@ -34,6 +35,7 @@ class SubjectEvidence:
     ability: AttackAbility
     budget: Sequence[BudgetLine]
     membership: Membership
+    placements: tuple[list[Evidence], list[str]]
     losses: ClaimEvidence
     decided: dict[Claim, ClaimEvidence] = field(default_factory=dict)
 

@@ -7,18 +7,19 @@ from vestige.metrics.verdicts import Evidence, stays_within
 
 def evidence(about: SubjectEvidence) -> ClaimEvidence:
     """Membership scores, the excess of every admitted format, and bits, each on both sides."""
-    ground, tested, membership, subject = about.ground, about.tested, about.membership, about.subject
+    ground, tested, membership = about.ground, about.tested, about.membership
+    blind = tuple(membership.blind.values())
     if not ground.plan.retrained or ground.doubts:
         # Where controls know what they should not, a model that forgot can be told from them too.
         return ClaimEvidence((), tested.not_admitted, ground.doubts or (NO_CONTROL,))
-    placements = membership.differences.get(subject, ())
+    placements, not_read = about.placements
     excess = [Evidence(name, draws, "excess", "share") for name, draws in about.expressed.excess.items()]
-    gaps = [*membership.missing.get(subject, ()), *not_asked(about)]
+    gaps = [*not_read, *not_asked(about)]
     if not placements:
         gaps.append("membership could not be tested: it takes holdout items and membership scores")
     if not excess and not about.expressed.bits:
         gaps.append("answers could not be compared: it was asked in no admitted format")
     if placements and not membership.admitted:
-        gaps.append(f"no membership score tells the target itself from models that never knew: {membership.blind[0]}")
+        gaps.append(f"no membership score tells the target itself from models that never knew: {blind[0]}")
     parts = ground.verdicts(stays_within, [*placements, *excess, *about.expressed.bits])
-    return ClaimEvidence(parts, (*tested.not_admitted, *membership.blind), tuple(gaps))
+    return ClaimEvidence(parts, (*tested.not_admitted, *blind), tuple(gaps))
