@@ -829,13 +829,17 @@ def _compared(columns: Sequence[LogColumn], notes: list[str], unfit: list[Unfit]
             continue
         kept.append(column)
     fit = {one.entry.model for one in kept if one.part.split == "forget"}
+    scores: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for one in columns:
+        if one.part.split == "forget":
+            scores[one.entry.model].append(one.part.name)
     for model, of_model in problems.items():
         # A model that can be compared by one score of the forget set stays with that.
         if model not in fit:
             unfit.append(Unfit(model[0], of_model[0]))
         notes += [f"{problem.rstrip('.')}; this score is not compared." for problem in of_model]
     for entry in {one.entry.model: one.entry for one in columns if one.entry.role == "unlearned"}.values():
-        names = [one.part.name for one in columns if one.entry.model == entry.model and one.part.split == "forget"]
+        names = scores[entry.model]
         if names and entry.model not in fit and entry.model not in problems:
             shown = listed(name for split, name in of_target if split == "forget")
             why = f"{entry.who} has the scores {listed(names)} of the forget set, and the target {shown}."
