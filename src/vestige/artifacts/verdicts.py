@@ -331,44 +331,47 @@ def verdict_rows(outcomes: Sequence[AuditOutcome]) -> list[Fields]:
         # The rows of an audit share these lists, so that `write_rows` encodes each once.
         warnings, earlier = list(outcome.warnings), [asdict(judgement) for judgement in outcome.earlier]
         for v in outcome.verdicts:
-            row = {
-                "subject": v.subject,
-                "forget": outcome.forget,
-                "claim": v.claim,
-                "statement": CLAIMS[v.claim],
-                "verdict": outcome_word(outcome, v),
-                "qualification": qualification(v),
-                "question_types": list(v.question_types),
-                "tested": v.n_tested,
-                "asked": v.n_asked,
-                "reversals": [asdict(r) for r in outcome.reversals if v.subject in (r.first, r.second)],
-                "earlier": earlier,
-                "bound": bound_said(outcome, v),
-                "at_least": v.at_least,
-                "at_most": v.at_most,
-                "against": v.against,
-                "evidence_level": LEVELS[outcome.evidence_level],
-                "unchanged_weights": v.subject in outcome.unchanged,
-                "warnings": warnings,
-                "sealed": outcome.sealed,
-                "reason": v.reason,
-                "first": first.get((outcome.forget, v.subject, v.claim)),
-                "numbers": {name: asdict(estimate) for name, estimate in v.evidence.items()},
-                "facts": [asdict(f) for f in outcome.facts if (f.subject, f.claim) == (v.subject, v.claim)],
-                "groups": [to_json(g) for g in outcome.groups if g.subject == v.subject and v.claim == GroupLine.claim],
-                "stored": [
-                    to_json(s) for s in outcome.stored if s.subject == v.subject and v.claim == "not recoverable"
-                ],
-                "left_out": list(v.left_out),
-                "items_needed": v.items_needed,
-                "needed": v.needed,
-                "detectable": v.detectable,
-                "decides": v.decides,
-                "thresholds": {"margin": v.margin, "wide": v.wide, "unit": v.unit, **outcome.thresholds},
-                "margins_bits": list(outcome.margins_bits),
-                "rules": outcome.rules,
-            }
-            rows.append(row)
+            rows.append(
+                {
+                    "subject": v.subject,
+                    "forget": outcome.forget,
+                    "claim": v.claim,
+                    "statement": CLAIMS[v.claim],
+                    "verdict": outcome_word(outcome, v),
+                    "qualification": qualification(v),
+                    "question_types": list(v.question_types),
+                    "tested": v.n_tested,
+                    "asked": v.n_asked,
+                    "reversals": [asdict(r) for r in outcome.reversals if v.subject in (r.first, r.second)],
+                    "earlier": earlier,
+                    "bound": bound_said(outcome, v),
+                    "at_least": v.at_least,
+                    "at_most": v.at_most,
+                    "against": v.against,
+                    "evidence_level": LEVELS[outcome.evidence_level],
+                    "unchanged_weights": v.subject in outcome.unchanged,
+                    "warnings": warnings,
+                    "sealed": outcome.sealed,
+                    "reason": v.reason,
+                    "first": first.get((outcome.forget, v.subject, v.claim)),
+                    "numbers": {name: asdict(estimate) for name, estimate in v.evidence.items()},
+                    "facts": [asdict(f) for f in outcome.facts if (f.subject, f.claim) == (v.subject, v.claim)],
+                    "groups": [
+                        to_json(g) for g in outcome.groups if g.subject == v.subject and v.claim == GroupLine.claim
+                    ],
+                    "stored": [
+                        to_json(s) for s in outcome.stored if s.subject == v.subject and v.claim == "not recoverable"
+                    ],
+                    "left_out": list(v.left_out),
+                    "items_needed": v.items_needed,
+                    "needed": v.needed,
+                    "detectable": v.detectable,
+                    "decides": v.decides,
+                    "thresholds": {"margin": v.margin, "wide": v.wide, "unit": v.unit, **outcome.thresholds},
+                    "margins_bits": list(outcome.margins_bits),
+                    "rules": outcome.rules,
+                }
+            )
     return rows
 
 

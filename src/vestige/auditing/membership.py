@@ -147,11 +147,6 @@ class Membership:
         """The lines of target, controls and all subjects that were read, by score."""
         return tuple(chain.from_iterable(self.lines_of.values()))
 
-    @property
-    def admitted(self) -> bool:
-        """Whether a score separates target and controls."""
-        return len(self.blind) < len(self.scores)
-
     def differences(self, subject: str) -> tuple[list[Evidence], list[str]]:
         """One subject's differences to `retrained`, and the scores not read on it. Their draws are not kept of all."""
         differences: list[Evidence] = []
@@ -162,8 +157,8 @@ class Membership:
                 continue
             apart = score.difference(subject)
             if apart is not None:
-                fails_only = score.name in self.blind
-                differences.append(Evidence(score.name, apart, "AUC difference", "share", fails_only=fails_only))
+                blind = score.name in self.blind
+                differences.append(Evidence(score.name, apart, "AUC difference", "share", fails_only=blind))
             self.lines_of[score.name].append(score.line(subject, apart))
         return differences, missing
 

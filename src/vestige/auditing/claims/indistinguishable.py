@@ -19,7 +19,7 @@ def evidence(about: SubjectEvidence) -> ClaimEvidence:
         gaps.append("membership could not be tested: it takes holdout items and membership scores")
     if not excess and not about.expressed.bits:
         gaps.append("answers could not be compared: it was asked in no admitted format")
-    if placements and not membership.admitted:
+    if placements and len(blind) == len(membership.scores):
         gaps.append(f"no membership score tells the target itself from models that never knew: {blind[0]}")
     parts = ground.verdicts(stays_within, [*placements, *excess, *about.expressed.bits])
     return ClaimEvidence(parts, (*tested.not_admitted, *blind), tuple(gaps))
