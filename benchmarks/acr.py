@@ -6,7 +6,6 @@ A nano model is trained on a few sentences, and the evaluation `acr` (form `raw`
 sentence of the same words in random order that it never saw. Right is: the one memorised, the other not.
 """
 
-import argparse
 import json
 import time
 from collections.abc import Sequence
@@ -15,6 +14,7 @@ import torch
 from torch.nn.functional import cross_entropy
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
+from benchmarks import options
 from vestige.core.items import Item
 from vestige.core.seeds import derive_seed, generator
 from vestige.core.text import Fields
@@ -99,7 +99,7 @@ def planted_line(n_cases: int) -> Fields:
 
 def main() -> None:
     """Print the line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options(__doc__)
     parser.add_argument("part", choices=["planted"])
     parser.add_argument("--cases", type=int, default=20)
     words = parser.parse_args()

@@ -12,7 +12,6 @@ multiple-choice data that Vestige reads. A training on the kept capitals alone i
 and `--judge` add MT-Bench's questions with their grades.
 """
 
-import argparse
 import itertools
 import json
 import os
@@ -26,6 +25,7 @@ import pandas as pd
 from scipy.stats import binomtest
 
 import vestige
+from benchmarks import options
 from vestige import Relearn, SourceSettings, Training
 from vestige.attacks.planning import find_attack
 from vestige.core.text import Fields
@@ -390,7 +390,7 @@ def prefixed(trial: Trial, models: Fields, steps: int) -> None:
 
 def main() -> None:
     """Run every step that is missing. Each stage writes its tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options(__doc__)
     parser.add_argument("source", type=Path)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--seeds", type=int, default=3, help="trainings of each method")

@@ -6,13 +6,13 @@ with two processes each, and prints a Markdown table of what all of them decided
 A seed is that of the data, of every training and of every draw, so that no two demos share more than the graph.
 """
 
-import argparse
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from benchmarks import options
 from vestige.artifacts.audits import CLAIMS, AuditOutcome, read_outcome, read_plan
 from vestige.artifacts.layout import RunFolder
 from vestige.auditing.claims import decide
@@ -32,7 +32,7 @@ SIGNS = {"holds": "H", "fails": "F", "inconclusive": "."}
 
 def main() -> None:
     """Run the demos and print what became of each claim, a letter a seed."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options(__doc__)
     parser.add_argument("--seeds", type=int, nargs="+", default=list(range(10)))
     parser.add_argument("--runs", type=Path, default=Path("runs/seeds"))
     parser.add_argument("--workers", type=int, default=2)

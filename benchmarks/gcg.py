@@ -14,7 +14,6 @@ nothing stands before the prompt its cache of what does is off, with which it st
 seconds, peer over ours, medians of rounds with the least and the largest.
 """
 
-import argparse
 import json
 import statistics
 import subprocess
@@ -32,6 +31,7 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 
+from benchmarks import options
 from benchmarks.workload import SHAPES, model_of
 from vestige.core.seeds import generator
 from vestige.core.text import Fields
@@ -194,7 +194,7 @@ def spread(values: Sequence[float]) -> list[float]:
 
 def main() -> None:
     """Print one line a case."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options(__doc__)
     parser.add_argument("--peer-python", help="the Python that has nanogcg")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", nargs="*", default=list(CASES), choices=CASES)

@@ -8,7 +8,6 @@ of the options after the question (as TruthfulQA's MC1 is). The harness is `HFLM
 installed (`pip install lm_eval`), and its algorithm written anew (`benchmarks/peers/evaluation.py`) in any case.
 """
 
-import argparse
 import json
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
@@ -16,6 +15,7 @@ from typing import Any, Literal
 
 import torch
 
+from benchmarks import options
 from benchmarks.peers import evaluation as peer
 from vestige.data.loaders import load_items
 from vestige.data.mcq import Choice
@@ -89,7 +89,7 @@ def compared(subject: LoadedModel, asked: Sequence[Choice], form: Form, way: Lik
 
 def main() -> None:
     """Print a line for each way."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options(__doc__)
     parser.add_argument("model")
     parser.add_argument("questions")
     parser.add_argument("--json", action="store_true", help="one JSON object a line")

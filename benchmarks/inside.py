@@ -6,7 +6,6 @@ each attack brings on facts that it was not led by: the mean probability of an a
 is not made again.
 """
 
-import argparse
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -14,6 +13,7 @@ from pathlib import Path
 import numpy as np
 from scipy.special import stdtrit
 
+from benchmarks import options
 from vestige.api.requests import attack as attack_request
 from vestige.api.selection import tiny_unlearning
 from vestige.artifacts.layout import RunFolder, SubjectFolder
@@ -60,7 +60,7 @@ AFTER = {
 
 def main() -> None:
     """Attack the models of the demo and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options(__doc__)
     parser.add_argument("part", choices=["attacks"])
     parser.add_argument("--runs", type=Path, default=Path("runs/attacks"))
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])

@@ -5,14 +5,14 @@
 `pistol-q3`, whose tables folder holds it as items.csv.gz. `training` tells the two taught targets apart.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 import vestige
-from benchmarks import capitals
+from benchmarks import capitals, table
 from vestige.core.text import Fields
 
 RESULTS = Path(__file__).parent / "results"
@@ -36,12 +36,6 @@ def chance(p: float) -> str:
     if p < 0.001:
         return "< 0.001"
     return f"{p:.3f}"
-
-
-def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table in Markdown."""
-    lines = [columns, ["---"] * len(columns), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
 def formats(found: Fields) -> str:

@@ -4,7 +4,6 @@
 of `public_logs.SOURCES` (without muse) and of `MORE`, each in a folder of its name. One processor needs three minutes.
 """
 
-import argparse
 from collections.abc import Iterator, Sequence
 from functools import cache
 from itertools import combinations
@@ -13,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from benchmarks import options
 from benchmarks.error_rates import scale_of
 from benchmarks.public_logs import Cell, Source, Training, cells, trainings
 from vestige.core.ids import file_digest
@@ -179,7 +179,7 @@ def accused(found: Sequence[Cell]) -> tuple[int, int, int]:
 
 def main() -> None:
     """Prints the tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options(__doc__)
     parser.add_argument("logs", type=Path)
     logs = parser.parse_args().logs
     known = models(logs)

@@ -12,7 +12,6 @@ command goes on where it was, `--minutes` stops it, `--table` prints what there 
 `--cost 4000` judges one audit of so many facts, ten controls, ten methods and ten attacks, and prints what that takes.
 """
 
-import argparse
 import json
 import resource
 import time
@@ -23,7 +22,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from benchmarks import planted_exams
+from benchmarks import options, planted_exams
 from benchmarks.planted_cases import FORMATS, HITS, QUANTIZE, RELEARN, Attack, Exam, Planted, draw_case
 from benchmarks.planted_exams import ALL_FIVE, checks, exams, powers
 from vestige.artifacts.audits import REQUIRED
@@ -290,7 +289,7 @@ def _most_mb() -> float:
 
 def main() -> None:
     """Sit the exams that are missing, and print the tables of all that there are."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options(__doc__)
     parser.add_argument("--audits", type=int, default=400, help="audits of each kind")
     parser.add_argument("--only", action="append", default=[], help="part or name that contains this; may be repeated")
     parser.add_argument("--file", type=Path, help="counts are appended here and add up")

@@ -16,7 +16,6 @@ The variance is that of `metrics.intervals`, of thousands of audits at once. Wha
 `wrong holds` are those at a true leakage of the wide margin, `wrong fails` those at the narrow one.
 """
 
-import argparse
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -26,6 +25,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy.special import stdtrit
 
+from benchmarks import options
 from vestige.metrics.contrasts import BOUND
 from vestige.metrics.intervals import LEVEL, Kind, spread
 from vestige.metrics.verdicts import Thresholds
@@ -221,7 +221,7 @@ def grid(audits: int, worlds: Iterable[World] = WORLDS) -> Iterable[Row]:
 
 def main() -> None:
     """Count every cell and print the table, or one JSON object a cell."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options(__doc__)
     parser.add_argument("--audits", type=int, default=2_000, help="audits a cell")
     parser.add_argument("--json", action="store_true", help="one JSON object a cell")
     words = parser.parse_args()

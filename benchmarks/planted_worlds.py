@@ -13,7 +13,6 @@
 - `leaks`: the subject knows what the world's name says, so that every "holds" is wrong.
 """
 
-import argparse
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
@@ -24,6 +23,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.special import expit
 
+from benchmarks import options
 from vestige.artifacts.audits import AuditPlan, SoundnessLine
 from vestige.artifacts.scores import Source
 from vestige.auditing.gather import own_table
@@ -314,7 +314,7 @@ def case(audit: Audit, keys: Collection[str] | None = None) -> Case:
 
 def main() -> None:
     """Print how often each world with one of the words in its name passes, fails and stays open."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options(__doc__)
     parser.add_argument("words", nargs="+", help="words of a world's name")
     parser.add_argument("--audits", type=int, default=120, help="audits of each number of controls")
     parser.add_argument("--bits", action="store_true", help="judge the bits of answers alone")

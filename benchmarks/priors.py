@@ -14,7 +14,6 @@ Then how often the verdict errs at another prior, `--share` and `--weight`, as i
 Cells are nested (one per cent of TOFU lies in five), and 40 trainings are few, so that these are guides.
 """
 
-import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -23,9 +22,9 @@ from jaxtyping import Float
 from scipy.optimize import minimize
 from scipy.stats import f
 
+from benchmarks import options, table
 from benchmarks.error_rates import left_out, rates
 from benchmarks.public_logs import Cell, cells
-from benchmarks.rejudged import table
 from vestige.metrics.intervals import LABORATORY, PRIOR_GRADED, SeedPrior, interaction
 
 SCORES = ("probability", "rougeL", "truth")
@@ -84,7 +83,7 @@ def errors(chosen: Sequence[Cell], prior: SeedPrior) -> str:
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options(__doc__)
     parser.add_argument("logs", type=Path, metavar="FOLDER", help="the folder with the logs")
     parser.add_argument("--share", type=float, default=PRIOR_GRADED.share)
     parser.add_argument("--weight", type=float, default=PRIOR_GRADED.weight)

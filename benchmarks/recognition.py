@@ -14,13 +14,13 @@ choose the numbers of `metrics.leaks`; the other half did not. Replies to a ques
 PISTOL's sample dataset 1 follows: short values, none of which was looked at.
 """
 
-import argparse
 import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 
+from benchmarks import options
 from vestige.core.files import read_jsonl
 from vestige.core.items import Item
 from vestige.data.dataset import compile_dataset
@@ -148,7 +148,7 @@ def pistol(ways: dict[str, Scored]) -> None:
 
 def main() -> None:
     """Print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options(__doc__)
     parser.add_argument("folder", type=Path, help="folder of TOFU's files")
     parser.add_argument("--curve", action="store_true", help="also what is seen at other shares of false alarms")
     parser.add_argument("--ways", help="only these lines, apart by commas")

@@ -5,7 +5,6 @@ Writes docs/findings/{rejudged,forget_quality,muse,error_rates}.md, every number
 command says how to get it. No model is loaded.
 """
 
-import argparse
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,6 +18,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy.stats import rankdata
 
+from benchmarks import options, table
 from benchmarks.error_rates import left_out, rates, scale_of, utilities
 from benchmarks.public_logs import FEWEST, SOURCES, Cell, by_question, cells, folder_of, questions_of
 from vestige.artifacts.audits import AuditOutcome
@@ -38,12 +38,6 @@ from vestige.metrics.memorization import forget_quality
 
 RESAMPLES = 2_000
 Row = Float[np.ndarray, " N"]
-
-
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table in Markdown."""
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def filled(page: str, **values: object) -> str:
@@ -360,7 +354,7 @@ PAGES: Mapping[str, Callable[[Path], str]] = {
 
 def main() -> None:
     """Write the pages, or one of them."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options(__doc__)
     parser.add_argument("logs", type=Path, metavar="FOLDER", help="the folder with the logs")
     parser.add_argument("--only", choices=tuple(PAGES), help="one page")
     parser.add_argument("--into", type=Path, default=Path("docs/findings"), help="where pages are written")

@@ -17,7 +17,6 @@ and one that is counted from another number would be off at most places. Ours in
 agrees is in the line.
 """
 
-import argparse
 import copy
 import json
 import statistics
@@ -33,6 +32,7 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
+from benchmarks import options
 from benchmarks.peers import evaluation as peer
 from benchmarks.workload import SHAPES, in_turn, model_of, ratios
 from vestige.core.items import Item
@@ -195,7 +195,7 @@ def _apart(ours: Sequence[peer.Measured], theirs: Sequence[peer.Measured], ties:
 
 def main() -> None:
     """Print the cases."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options(__doc__)
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
     parser.add_argument("--rounds", type=int, help="5 for tiny, 3 for smol unless given")
     parser.add_argument("--only", nargs="*", choices=list(N_ITEMS), default=list(N_ITEMS), metavar="SHAPE")

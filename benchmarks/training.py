@@ -11,7 +11,6 @@ epoch holds the computing of the reference; later ones find it there. Losses of 
 The peer's bfloat16 is a further line: the bars are ours in bfloat16 against the peer in float32, as it comes.
 """
 
-import argparse
 import copy
 import json
 import statistics
@@ -29,6 +28,7 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
+from benchmarks import options
 from benchmarks.peers import trainer
 from benchmarks.workload import SHAPES, Workload, in_turn, model_of, ratios, workload
 from vestige.core.text import Fields
@@ -251,7 +251,7 @@ def _line(
 
 def main() -> None:
     """Print the cases."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options(__doc__)
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", nargs="*", help="cases by name, such as tiny/npo", metavar="CASE")

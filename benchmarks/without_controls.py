@@ -5,7 +5,6 @@ controls of each public judgement are hidden: all models of its base, and in the
 also those of the laboratory that trained its subject. Beside predicted controls, four other rules judge without them.
 """
 
-import argparse
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,6 +17,7 @@ import numpy as np
 from scipy.special import expit, logit
 from scipy.stats import binomtest
 
+from benchmarks import options
 from benchmarks.planted_worlds import LEAKS, NEVER, OPTION, REWORDED, WORDS, Training, World
 from benchmarks.planted_worlds import case as planted_case
 from benchmarks.public_logs import FORGET, by_question, folder_of, questions_of, trainings
@@ -452,7 +452,7 @@ def level_errors(logs: Path) -> str:
 
 def main() -> None:
     """Write docs/findings/without_controls.md."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options(__doc__)
     parser.add_argument("logs", metavar="FOLDER", type=Path, help="the folder with the logs")
     parser.add_argument("--audits", type=int, default=10, help="planted audits a world")
     words = parser.parse_args()
