@@ -19,7 +19,7 @@ BARS = {
     # what is counted: the limit today, and the bar
     "tokens": (424_600, 330_000),
     "tokens of src, benchmarks and tools": (493_600, 400_000),
-    "lines of code": (42_600, 33_000),
+    "lines of code": (42_640, 33_000),
     "tokens in ten lines": (100, 90),
     "nested comprehensions in 10,000 lines": (17, 20),
     "conditional expressions in 1,000 lines": (15, 15),

@@ -15,7 +15,7 @@ from uuid import UUID
 
 from vestige.api.inputs import DataLike, PathLikeStr, corpus_of, verb
 from vestige.core.errors import InputError
-from vestige.core.text import Fields, closest, one_line
+from vestige.core.text import Fields, TextByName, closest, one_line
 
 if TYPE_CHECKING:
     from vestige.artifacts.audits import AuditOutcome, AuditPlan
@@ -84,7 +84,7 @@ def export(
     # What is handed to others must be of the run, and no file that a link leads to.
     refuse_links(folder.path)
     home = Path(output_dir) if output_dir is not None else folder.path / "exports" / to
-    files: dict[str, str] = {}
+    files: TextByName = {}
     if to == "junit":
         outcomes = [read_outcome(audit) for audit in audits]
         worse = None
@@ -110,7 +110,7 @@ def _of_audit(
     dataset: str | None,
     *,
     several: bool,
-) -> dict[str, str]:
+) -> TextByName:
     """The files of one audit by path within the folder of exports."""
     from vestige.artifacts.audits import read_outcome, read_plan
     from vestige.artifacts.exports import card, hub_results, shareable
@@ -122,7 +122,7 @@ def _of_audit(
     # When it was judged: an export that is made later is no later judgement.
     when = datetime.fromtimestamp(audit.outcome.stat().st_mtime, tz=UTC)
     ids = _public_names(plan, model_id)
-    files: dict[str, str] = {}
+    files: TextByName = {}
     if to in ("card", "hf"):
         for subject, facts in _facts(run, audit, plan, outcome, ids).items():
             # With the forget set: two audits of a run may be of the same model.
@@ -161,7 +161,7 @@ def _roles(models: "Mapping[str, ExportedModel]") -> str:
     return text.getvalue()
 
 
-def _public_names(plan: "AuditPlan", model_id: str | Mapping[str, str]) -> dict[str, str]:
+def _public_names(plan: "AuditPlan", model_id: str | Mapping[str, str]) -> TextByName:
     """The public name of every model: as given, otherwise its name in the run under an unknown organisation."""
     from vestige.artifacts.exports import UNKNOWN
     from vestige.core.ids import slug
@@ -260,7 +260,7 @@ def _eee(
     when: datetime,
     *,
     several: bool,
-) -> dict[str, str]:
+) -> TextByName:
     """The aggregate record and the instance file of each model, where Every Eval Ever files them, and their roles."""
     from vestige.artifacts.exports import ModelFacts, eee
     from vestige.artifacts.provenance import installed_versions

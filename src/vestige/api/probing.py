@@ -22,7 +22,7 @@ from vestige.api.output import refuse_torchrun, say_notes
 from vestige.api.results import Holes
 from vestige.core.errors import InputError
 from vestige.core.progress import progress_bar, say
-from vestige.core.text import TextTuple, closest, one_line
+from vestige.core.text import TextByName, TextTuple, closest, one_line
 
 if TYPE_CHECKING:
     from vestige.artifacts.layout import ProbeFolder
@@ -212,7 +212,7 @@ def _search(folder: "ProbeFolder", models: "Participants", name: str, plan: "Sea
         say(f"The judge calls all {invalid} badly answered questions invalid and rewards none. Use another judge.")
 
 
-def _placebos(placebos: Mapping[str, ModelLike] | Sequence[str] | None) -> dict[str, str]:
+def _placebos(placebos: Mapping[str, ModelLike] | Sequence[str] | None) -> TextByName:
     """Return the placebos by table name: the last part of the path, or the whole path if the last part is ambiguous."""
     from vestige.probes.filters import OWN_NAMES
 

@@ -19,7 +19,7 @@ from vestige.core.estimates import Estimate, to_json
 from vestige.core.ids import content_id
 from vestige.core.items import Luck, Scope
 from vestige.core.store import load, read_sealed, save, typed, write_sealed
-from vestige.core.text import Fields, Items, Names, Record, Sentences, one_line
+from vestige.core.text import Fields, Items, Names, NumberByName, Record, Sentences, TextByName, one_line
 
 
 @dataclass(frozen=True)
@@ -272,9 +272,9 @@ class Carried:
     `points_bits` has the code length under `retrained` of the searched prompt at each stage.
     """
 
-    bounds_bits: dict[str, float]
-    spent: dict[str, float]
-    points_bits: dict[str, float] = field(default_factory=dict)
+    bounds_bits: NumberByName
+    spent: NumberByName
+    points_bits: NumberByName = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -324,9 +324,9 @@ class AuditPlan:
     target: str
     unlearned: Names
     retrained: Names
-    folders: dict[str, str]
+    folders: TextByName
     splits: dict[str, Items]
-    edges: dict[str, str]
+    edges: TextByName
     scopes: dict[str, Scope]
     attacks: tuple[PlannedAttack, ...]
     settings: Fields
@@ -338,22 +338,22 @@ class AuditPlan:
     untested: Sentences = ()
     data: str = ""
     sizes: dict[str, int] = field(default_factory=dict)
-    facts: dict[str, str] = field(default_factory=dict)
-    groups: dict[str, str] = field(default_factory=dict)
-    alike: dict[str, dict[str, str]] = field(default_factory=dict)
+    facts: TextByName = field(default_factory=dict)
+    groups: TextByName = field(default_factory=dict)
+    alike: dict[str, TextByName] = field(default_factory=dict)
     references: Names = ()
     evidence_level: EvidenceLevel = "given"
     unchanged: Names = ()
-    apart: dict[str, dict[str, float]] = field(default_factory=dict)
+    apart: dict[str, NumberByName] = field(default_factory=dict)
     unseen: Names = ()
-    recipes: dict[str, str] = field(default_factory=dict)
+    recipes: TextByName = field(default_factory=dict)
     luck: dict[str, Luck] = field(default_factory=dict)
     banked: Mapping[str, str] = field(default_factory=dict)
     predicted: Mapping[str, float] = field(default_factory=dict)
     sealed: "SealedPlan | None" = None
-    asked_twice: dict[str, str] = field(default_factory=dict)
+    asked_twice: TextByName = field(default_factory=dict)
     skipped: dict[str, Names] = field(default_factory=dict)
-    unverified_readings: dict[str, str] = field(default_factory=dict)
+    unverified_readings: TextByName = field(default_factory=dict)
     read_otherwise: Sentences = ()
     table: str = ""
     carried: dict[str, dict[str, Carried]] = field(default_factory=dict)
@@ -506,11 +506,11 @@ class BudgetLine:
 
     subject: str
     attack: str
-    bounds_bits: dict[str, float]
+    bounds_bits: NumberByName
     capacity_bits: float
     bound: str
-    need_bits: dict[str, float]
-    inputs: dict[str, float]
+    need_bits: NumberByName
+    inputs: NumberByName
     ratio: float | None
 
 

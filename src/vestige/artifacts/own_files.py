@@ -16,7 +16,7 @@ from vestige.artifacts.layout import SubjectFolder
 from vestige.core.errors import InputError
 from vestige.core.files import open_input, read_json, write_json
 from vestige.core.ids import file_digest
-from vestige.core.text import one_line
+from vestige.core.text import TextByName, one_line
 
 _TOP = """
     spec.json provenance.json done.json train checkpoints model evals attacks under-way run.toml data models cells audit
@@ -116,7 +116,7 @@ class OtherModelError(InputError):
     """The files of a model are not those that its folder speaks of."""
 
 
-def digests_of(subject: SubjectFolder, places: Iterable[Path]) -> dict[str, dict[str, str]]:
+def digests_of(subject: SubjectFolder, places: Iterable[Path]) -> dict[str, TextByName]:
     """The digests of the files that a model is read from, where `places` are its folders or files."""
     home, digests = subject.path.resolve(), {}
     for path in places:

@@ -17,7 +17,7 @@ from typing import Any
 from vestige.core.errors import InputError
 from vestige.core.files import read_json, write_json
 from vestige.core.ids import content_id, file_digest
-from vestige.core.text import Fields, one_line
+from vestige.core.text import Fields, TextByName, one_line
 
 _PACKAGES = ("vestige", "torch", "transformers", "peft", "tokenizers", "safetensors", "numpy", "scipy")
 
@@ -45,7 +45,7 @@ class Stopwatch:
 
 
 @cache
-def installed_versions() -> dict[str, str]:
+def installed_versions() -> TextByName:
     """Versions of the packages that can change a number. A missing package is listed as missing."""
     versions = {"python": platform.python_version()}
     for name in _PACKAGES:

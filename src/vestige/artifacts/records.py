@@ -19,7 +19,7 @@ from vestige.core.files import read_jsonl, write_json, write_jsonl, write_text
 from vestige.core.ids import content_id, file_digest
 from vestige.core.items import ForgetSet, Item
 from vestige.core.store import OR_DELETE, SCHEMA, load, read_rows, read_versioned, save
-from vestige.core.text import Fields, Items, Record
+from vestige.core.text import Fields, Items, NumberByName, Record
 
 ROLES = ("base", "target", "retrained", "unlearned", "suppressed")
 """A model's roles in a run, in the order of pages and tables."""
@@ -276,7 +276,7 @@ class ScoredPoint:
     model: str
     step: int
     epoch: int
-    scores: dict[str, float]
+    scores: NumberByName
 
 
 def read_trajectory(path: Path) -> list[ScoredPoint]:
@@ -485,7 +485,7 @@ class KeptPrompt:
     admissible_bits: float
     spent: dict[str, int]
     seen_bits: float | None
-    bounds_bits: dict[str, float]
+    bounds_bits: NumberByName
     samples: tuple[SampleReply, ...]
     points: dict[str, PromptPart]
 

@@ -24,7 +24,7 @@ from jaxtyping import Bool, Float
 from vestige.core.errors import InputError
 from vestige.core.files import Unpacked, json_line, new_file, open_input
 from vestige.core.store import typed
-from vestige.core.text import Items, Names, one_line
+from vestige.core.text import Items, Names, NumberByName, TextByName, one_line
 
 SCHEMA = 4
 """Version of the file. A file of another version is refused."""
@@ -223,8 +223,8 @@ class ScoreTable:
     questions: dict[str, Question] = field(default_factory=dict)
     measurements: dict[str, Measurement] = field(default_factory=dict)
     values: Mapping[Source, Mapping[str, Mapping[str, float]]] = field(default_factory=dict)
-    chances: dict[str, dict[str, float]] = field(default_factory=dict)
-    reasons: dict[tuple[Source, str], dict[str, str]] = field(default_factory=dict)
+    chances: dict[str, NumberByName] = field(default_factory=dict)
+    reasons: dict[tuple[Source, str], TextByName] = field(default_factory=dict)
     texts: dict[Source, dict[str, Texts]] = field(default_factory=dict)
     formats: tuple[Format, ...] = ()
 
@@ -476,7 +476,7 @@ def read_table(path: Path) -> ScoreTable:
     header = typed(path, _Header, first)
     measurements = {measurement.name: measurement for measurement in header.measurements}
     values: dict[Source, dict[str, ScoreColumn]] = {}
-    reasons: dict[tuple[Source, str], dict[str, str]] = {}
+    reasons: dict[tuple[Source, str], TextByName] = {}
     texts: dict[Source, dict[str, Texts]] = {}
     for line in rest:
         part = typed(path, _Column, line)
@@ -510,7 +510,7 @@ class _Header:
     roles: dict[str, Role]
     questions: dict[str, Question]
     measurements: tuple[Measurement, ...]
-    chances: dict[str, dict[str, float]]
+    chances: dict[str, NumberByName]
     formats: tuple[Format, ...]
 
 
@@ -522,5 +522,5 @@ class _Column:
     measurement: str
     items: Items
     scores: tuple[float | None, ...]
-    reasons: dict[str, str]
+    reasons: TextByName
     texts: dict[str, tuple[str, str, str]]

@@ -25,7 +25,7 @@ from vestige.artifacts.scores import QuestionType
 from vestige.core.errors import InputError
 from vestige.core.estimates import Estimate, to_json
 from vestige.core.files import read_json, write_rows
-from vestige.core.text import Fields, Record, one_line
+from vestige.core.text import Fields, Record, TextByName, one_line
 
 WORDS: Mapping[Outcome, str] = {"holds": "pass", "fails": "fail", "inconclusive": "inconclusive"}
 """The words for verdicts: a claim that holds is a test that the model passes."""
@@ -279,7 +279,7 @@ def facts_said(outcome: AuditOutcome, v: VerdictLine) -> str:
 
     A fact that is only likelier than to any control was not given away in any reply.
     """
-    by: dict[str, str] = {}
+    by: TextByName = {}
     for fact in outcome.facts:
         if (fact.subject, fact.claim) == (v.subject, v.claim):
             # A fact that several tests find is one fact, stated if any of them says so.

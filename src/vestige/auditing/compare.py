@@ -21,7 +21,7 @@ from vestige.auditing.table import ModelScores, columns_of, read_scores
 from vestige.core.errors import InputError
 from vestige.core.files import refuse_special
 from vestige.core.seeds import derive_seed
-from vestige.core.text import Items, TextTuple, one_line
+from vestige.core.text import Items, NumberByName, TextByName, TextTuple, one_line
 from vestige.logs import read_log, reader_of
 from vestige.logs.log import How, LogPart
 from vestige.metrics.contrasts import holm
@@ -85,17 +85,17 @@ class ComparedModels(NamedTuple):
     questions: tuple[ComparedQuestion, ...]
 
 
-Values = dict[_TaskScore, dict[str, float]]
+Values = dict[_TaskScore, NumberByName]
 
 
 @dataclass
 class _LogQuestions:
     """The questions of all logs: texts and clusters by item, replies by model and item."""
 
-    groups: dict[str, str]
+    groups: TextByName
     registry: dict[str, Questions] = field(default_factory=dict)
-    texts: dict[str, str] = field(default_factory=dict)
-    replies: dict[str, dict[str, str]] = field(default_factory=dict)
+    texts: TextByName = field(default_factory=dict)
+    replies: dict[str, TextByName] = field(default_factory=dict)
     audited: dict[str, tuple[str, str]] = field(default_factory=dict)
     """The audit and the name of each model of an audit."""
 
@@ -273,7 +273,7 @@ def _of_audit(audit: AuditFolder, name: str, known: _LogQuestions) -> Iterator[t
             yield f"{name}: {model}", values
 
 
-def _of_table(columns: Sequence[ModelScores], name: str, groups: dict[str, str]) -> Iterator[tuple[str, Values]]:
+def _of_table(columns: Sequence[ModelScores], name: str, groups: TextByName) -> Iterator[tuple[str, Values]]:
     by_model: dict[str, Values] = {}
     for column in columns:
         measurement = Measurement(column.format, "own words", "overlap")

@@ -18,7 +18,7 @@ from vestige.artifacts.scores import Format, column
 from vestige.auditing.formats import Expressed, Scale, TestedFormats, read_formats
 from vestige.auditing.ground import Ground, shown
 from vestige.core.items import Luck
-from vestige.core.text import Sentences
+from vestige.core.text import Sentences, TextByName
 from vestige.metrics.intervals import ByItem
 from vestige.metrics.planning import more_than_guesses
 from vestige.metrics.trainings import Near, OneTraining, near, near_hits, together
@@ -114,7 +114,7 @@ def seen(plan: AuditPlan, name: str) -> bool:
     return plan.evidence_level not in FROM_LOGS and name not in plan.unseen
 
 
-def made_of_others(ground: Ground) -> dict[str, str]:
+def made_of_others(ground: Ground) -> TextByName:
     """Return the controls whose weights were copied or derived from another model of the audit, each with the reason.
 
     An independent training differs from the other model by both trainings' randomness, and every other control shares
@@ -122,7 +122,7 @@ def made_of_others(ground: Ground) -> dict[str, str]:
     """
     plan, apart = ground.plan, ground.plan.apart
     controls = [name for name in plan.retrained if name in apart]
-    reasons: dict[str, str] = {}
+    reasons: TextByName = {}
     for number, name in enumerate(controls):
         to = apart[name]
         for origin in (plan.target, *plan.unlearned, *controls):

@@ -19,7 +19,7 @@ from vestige.auditing.run import (
 from vestige.auditing.settings import QUICK_OPEN, QUICK_SAID
 from vestige.core.errors import InputError
 from vestige.core.items import QUESTION_FORMS
-from vestige.core.text import Fields, Names, Sentences
+from vestige.core.text import Fields, Names, Sentences, TextByName
 from vestige.data.facts import facts_of
 from vestige.metrics.intervals import PRIOR, PRIOR_BITS, PRIOR_GRADED, TYPICAL, TYPICAL_BITS, Noise
 from vestige.metrics.planning import (
@@ -359,7 +359,7 @@ def _moved(noise: Noise) -> Noise:
 
 def _typical(questions: Sequence[Question], n_holdout: int, n_forget: int) -> Noises:
     """Return the variation between trainings of the tiny model in these formats."""
-    kinds: dict[str, str] = {}
+    kinds: TextByName = {}
     for question in questions:
         if question.eval == "qa":
             kinds |= {"generate": "words", "forced": "forced"}

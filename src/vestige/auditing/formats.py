@@ -21,7 +21,7 @@ from vestige.artifacts.audits import FormatLine, MatrixCell, PlannedAttack, Reve
 from vestige.artifacts.scores import Format, Source, Sourced
 from vestige.auditing.ground import SHARE, Ground, groups_of
 from vestige.core.estimates import Estimate
-from vestige.core.text import Items, Names, Sentences, listed
+from vestige.core.text import Items, Names, Sentences, TextByName, listed
 from vestige.metrics.contrasts import Draws, Sample, simultaneous, worst_case
 from vestige.metrics.gains import Controls, Unit, admission, differences, excess, leakage
 from vestige.metrics.intervals import LABORATORY, ByControl, ByItem, SeedPrior, interval_over_seeds, shared, spread
@@ -245,14 +245,14 @@ def read_stored(ground: Ground) -> TestedFormats:
     return TestedFormats(tuple(reads), tuple(untested))
 
 
-def unlike_controls(ground: Ground) -> dict[str, str]:
+def unlike_controls(ground: Ground) -> TextByName:
     """Return the `retrained` models that answer like the target, by name, each with the format and the size.
 
     Such a model is past the midpoint between the other controls and the target, in a format that clearly separates the
     two (in means by `admission`, or by the bound for a graded score): it saw the forget set, or it is the wrong model.
     """
     plan, thresholds = ground.plan, ground.thresholds
-    reasons: dict[str, str] = {}
+    reasons: TextByName = {}
     forms = [(form, thresholds.admission) for form in ground.formats]
     if ground.scores.bits:
         # Half of a smaller gap is within the luck of one training.

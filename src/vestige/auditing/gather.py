@@ -44,7 +44,7 @@ from vestige.core.files import read_json, read_jsonl
 from vestige.core.ids import file_digest
 from vestige.core.items import QUESTION_FORMS
 from vestige.core.store import read_sealed, typed
-from vestige.core.text import Fields, Record
+from vestige.core.text import Fields, NumberByName, Record, TextByName
 from vestige.metrics.leaks import Misjudged, leak_score
 
 PREFILL, SAMPLING = "prefill", "sampling"
@@ -347,7 +347,7 @@ def _stands_for(folder: AttackFolder) -> Mapping[str, str]:
     """Return the forget item's id by the id of each reworded question. Empty where they are the same."""
     if not folder.asked.exists():
         return {}
-    return typed(folder.asked, dict[str, str], read_json(folder.asked), remedy="Run the audit again with --fresh")
+    return typed(folder.asked, TextByName, read_json(folder.asked), remedy="Run the audit again with --fresh")
 
 
 def _add(
@@ -359,7 +359,7 @@ def _add(
     stands_for: Mapping[str, str],
 ) -> None:
     """Put in the values of one source in the evaluation `name`. `scored_by` has the evaluations of each key."""
-    tables: dict[str, dict[str, float]] = {}
+    tables: dict[str, NumberByName] = {}
     for row in rows:
         item = stands_for.get(str(row["item"]), str(row["item"]))
         for metric, value in row.items():

@@ -17,7 +17,7 @@ from vestige.core.errors import InputError
 from vestige.core.estimates import Estimate
 from vestige.core.items import Scope
 from vestige.core.seeds import derive_seed
-from vestige.core.text import Items, Names, Sentences, one_line
+from vestige.core.text import Items, Names, NumberByName, Sentences, one_line
 from vestige.metrics.contrasts import Sample, level_draws
 from vestige.metrics.intervals import Bounds, ByItem, Kind, SeedPrior
 from vestige.metrics.verdicts import ClaimVerdict, Evidence, Thresholds
@@ -234,7 +234,7 @@ def by_fact(case: Case) -> Case:
         wordings.setdefault(plan.facts.get(item, item), []).append(item)
     several = {fact: items for fact, items in wordings.items() if len(items) > 1}
 
-    def merged(table: Mapping[str, float]) -> dict[str, float]:
+    def merged(table: Mapping[str, float]) -> NumberByName:
         scores = dict(table)
         for fact, items in several.items():
             there = [scores.pop(item) for item in items if item in scores]

@@ -35,7 +35,7 @@ from vestige.auditing.predicted import NOT_ENOUGH
 from vestige.auditing.recovery import gain_line, read_ability, try_attacks, with_searches
 from vestige.auditing.singles import facts_stored_in
 from vestige.core.errors import InputError
-from vestige.core.text import Sentences, listed, sentence
+from vestige.core.text import Sentences, TextByName, listed, sentence
 from vestige.core.threads import one_blas_thread
 from vestige.metrics.intervals import RESAMPLES
 from vestige.metrics.planning import ADVISED_CONTROLS, LEAST_CONTROLS
@@ -237,7 +237,7 @@ def _merged(ground: Ground) -> tuple[Ground, list[str], list[str]]:
     sentences: list[str] = []
     doubts: list[str] = []
     out: list[str] = []
-    doubts_of: dict[str, str] = {}
+    doubts_of: TextByName = {}
     for same in same_trainings(ground):
         controls = [name for name in same.models if name in plan.retrained]
         others = [name for name in same.models if name not in plan.retrained]

@@ -27,7 +27,7 @@ from vestige.auditing.table import SPLITS, YES, ModelScores, Unfit, judge_table
 from vestige.core.errors import InputError
 from vestige.core.files import write_json
 from vestige.core.ids import content_id, file_digest
-from vestige.core.text import Fields, Items, Record, TextTuple, closest, listed, one_line
+from vestige.core.text import Fields, Items, NumberByName, Record, TextTuple, closest, listed, one_line
 from vestige.logs import log_files, read_log, reader_of, why_unread
 from vestige.logs.bank import digest_of, text_digest
 from vestige.logs.log import TASKS, GivenLog, How, Log, LogPart
@@ -875,7 +875,7 @@ def _with_direction(columns: Sequence[LogColumn], notes: list[str]) -> list[LogC
     Raises:
         InputError: Every score of the forget set runs the other way.
     """
-    reversed_: dict[str, float] = {}
+    reversed_: NumberByName = {}
     forget = [
         one
         for one in columns

@@ -26,7 +26,7 @@ from vestige.artifacts.records import SEEN_BOUND, TOKENS_BOUND
 from vestige.artifacts.scores import Source
 from vestige.artifacts.verdicts import percentage
 from vestige.auditing.ground import ClaimEvidence, Ground, shown
-from vestige.core.text import Items, Sentences
+from vestige.core.text import Items, NumberByName, Sentences, TextByName
 from vestige.metrics import information
 from vestige.metrics.contrasts import Draws, Quantity, mean_draws
 from vestige.metrics.intervals import ByItem, ByResample, spread
@@ -90,7 +90,7 @@ def weak_controls(ground: Ground) -> Sentences:
     Such a control had a different or too short training, so its missing answers about the forget set show no
     forgetting. The warning changes no verdict, because the direction of the error is unknown.
     """
-    plan, levels = ground.plan, dict[str, str]()
+    plan, levels = ground.plan, TextByName()
     keys = [form.key for form in ground.formats if form.kept]
     for name in plan.retrained:
         for key in keys:
@@ -243,7 +243,7 @@ def read_budget(ground: Ground) -> tuple[BudgetLine, ...]:
     return tuple(lines)
 
 
-def _bounds(ground: Ground, attack: PlannedAttack, subject: str) -> dict[str, float]:
+def _bounds(ground: Ground, attack: PlannedAttack, subject: str) -> NumberByName:
     """Means over `retrained`. Without `retrained` the subject's own values are used, and the names mark this.
 
     A prompt was searched on the subject, so the prompt's bounds are the subject's, with the code length under
@@ -251,7 +251,7 @@ def _bounds(ground: Ground, attack: PlannedAttack, subject: str) -> dict[str, fl
     """
     carried = ground.plan.carried.get(attack.name, {})
     controls = [carried[name] for name in ground.plan.retrained if name in carried]
-    means: dict[str, float] = {}
+    means: NumberByName = {}
     for name in controls[0].bounds_bits if controls else ():
         bits = [control.bounds_bits[name] for control in controls if name in control.bounds_bits]
         if len(bits) == len(controls):
@@ -271,14 +271,14 @@ def _bounds(ground: Ground, attack: PlannedAttack, subject: str) -> dict[str, fl
     return {}
 
 
-def _need(ground: Ground, attack: PlannedAttack, subject: str) -> tuple[dict[str, float], dict[str, float]]:
+def _need(ground: Ground, attack: PlannedAttack, subject: str) -> tuple[NumberByName, NumberByName]:
     """Count the information that the result needs, and return the counts with their inputs.
 
     The counts are: the bits to write the answers for a reader with the subject's knowledge, the gained bits, and two
     counts from wrong answers to questions with k options, k being 1 / chance.
     """
     scores, before, after = ground.scores, Source(subject), Source.after(subject, attack)
-    need, inputs = dict[str, float](), dict[str, float]()
+    need, inputs = NumberByName(), NumberByName()
     key = scores.bits
     if items := scores.common([before], key, attack.tested):
         # A log-probability that rounding left a digit above 0 is 0.

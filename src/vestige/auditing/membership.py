@@ -25,7 +25,7 @@ from vestige.artifacts.audits import MembershipLine
 from vestige.auditing.ground import SHARE, Ground
 from vestige.auditing.settings import MemberScore
 from vestige.core.estimates import Estimate
-from vestige.core.text import Items, Names, Sentences
+from vestige.core.text import Items, Names, Sentences, TextByName
 from vestige.metrics.contrasts import Draws, Quantity, mean_draws
 from vestige.metrics.intervals import ByItem, SeedPrior, wilson
 from vestige.metrics.membership import placements, privleak
@@ -202,7 +202,7 @@ def _keys(ground: Ground) -> Names:
     return tuple(key for key in ground.scores.keys(ground.plan.target) if key in orders)
 
 
-def _names(ground: Ground) -> dict[str, str]:
+def _names(ground: Ground) -> TextByName:
     """Return the requested membership scores by name. `gradient_norm` has a setting of its own."""
     keys = _keys(ground)
     # By name, whatever the order in which an evaluation wrote them.

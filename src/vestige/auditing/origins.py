@@ -23,7 +23,7 @@ from vestige.auditing.request import AuditedModel, AuditRequest, model_settings
 from vestige.core.errors import InputError
 from vestige.core.items import Item
 from vestige.core.store import read_sealed, write_sealed
-from vestige.core.text import Names, Sentences, listed, one_line
+from vestige.core.text import Names, NumberByName, Sentences, TextByName, listed, one_line
 from vestige.data.corpus import NamedSplits, everything
 from vestige.models.address import is_address
 
@@ -132,7 +132,7 @@ class Origins:
                 f"{listed(strangers)}; what differs between the two targets counts as lost, left or brought back."
             )
 
-    def other_recipes(self, retrained: Sequence[str]) -> dict[str, str]:
+    def other_recipes(self, retrained: Sequence[str]) -> TextByName:
         """In a clause, by control, what of its training differs from the target's, where Vestige made both.
 
         The seed and the data are to differ. Threads and memory change no more than rounding.
@@ -150,14 +150,14 @@ class Origins:
                 differences[name] = ", ".join(clauses)
         return differences
 
-    def copied_controls(self, models: Sequence[str], retrained: Sequence[str]) -> dict[str, str]:
+    def copied_controls(self, models: Sequence[str], retrained: Sequence[str]) -> TextByName:
         """The controls that have the weights of another model of the audit, by name, each with a sentence.
 
         A copied control shows no variation between trainings, and a copy of the target or a subject is no control: the
         audit continues without it. A copy is detected by its weights, whatever its template or settings.
         """
-        first: dict[str, str] = {}
-        sentences: dict[str, str] = {}
+        first: TextByName = {}
+        sentences: TextByName = {}
         for name in (*models, *(name for name in retrained if name in self.parts)):
             same = first.setdefault(self.parts[name]["weights"], name)
             if same != name and name in retrained:
@@ -167,9 +167,7 @@ class Origins:
                 )
         return sentences
 
-    def distances(
-        self, folder: AuditFolder, models: Mapping[str, str]
-    ) -> tuple[dict[str, dict[str, float]], Sentences]:
+    def distances(self, folder: AuditFolder, models: Mapping[str, str]) -> tuple[dict[str, NumberByName], Sentences]:
         """How far the weights of the models lie from each other by two names, and in sentences which were not compared.
 
         `models` maps names to folders, the target first. Distances between known weights are not computed again.
@@ -242,8 +240,8 @@ class Readings:
         notes: Sentences for the top of the table.
     """
 
-    pairs: dict[str, str]
-    open: dict[str, str]
+    pairs: TextByName
+    open: TextByName
     notes: Sentences
 
 
@@ -391,7 +389,7 @@ def near_the_target(plan: AuditPlan) -> list[str]:
     return sentences
 
 
-def contradictions(run: RunFolder, plan: AuditPlan) -> dict[str, str]:
+def contradictions(run: RunFolder, plan: AuditPlan) -> TextByName:
     """The models whose replies contradict the likelihood of the same text, in a sentence by name.
 
     A greedy reply that is the stated answer, letter for letter, cannot be a text that the model finds all but

@@ -26,7 +26,7 @@ from scipy.special import stdtrit
 
 from vestige.auditing.questions import LogColumn
 from vestige.core.errors import InputError
-from vestige.core.text import TextTuple, one_line
+from vestige.core.text import NumberByName, TextTuple, one_line
 from vestige.logs.bank import never_saw
 from vestige.logs.folders import LogGroup
 
@@ -175,7 +175,7 @@ def with_predicted(columns: Sequence[LogColumn]) -> PredictedControls:
     banked = [column for column in columns if column.entry.base]
     users = [column for column in columns if not column.entry.base]
     judged = [column for column in users if column.part.split != "forget"]
-    errors: dict[str, float] = {}
+    errors: NumberByName = {}
     untested: list[str] = []
     predicted: list[LogColumn] = []
     for target in users:

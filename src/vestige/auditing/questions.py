@@ -14,7 +14,7 @@ from typing import NamedTuple
 from vestige.artifacts.scores import Scores
 from vestige.core.errors import InputError
 from vestige.core.ids import content_id
-from vestige.core.text import Items, one_line
+from vestige.core.text import Items, NumberByName, TextByName, one_line
 from vestige.logs.log import GivenLog, LogPart
 
 
@@ -31,11 +31,11 @@ class LogColumn(NamedTuple):
         return self.part.split, self.part.name
 
     @property
-    def scores(self) -> dict[str, float]:
+    def scores(self) -> NumberByName:
         """The scores that are not missing, by question."""
         return self.by_item(self.part.scores)
 
-    def by_item(self, scores: Scores) -> dict[str, float]:
+    def by_item(self, scores: Scores) -> NumberByName:
         """Other scores of these questions."""
         return {item: score for item, score in zip(self.items, scores.tolist(), strict=True) if not math.isnan(score)}
 
@@ -51,7 +51,7 @@ class Questions:
     def __init__(self, split: str) -> None:
         self.split = split
         self._prompts: dict[str, tuple[str, str]] = {}
-        self._by_id: dict[str, str] = {}
+        self._by_id: TextByName = {}
         self._by_prompt: dict[str, list[str]] = {}
         self._orders: dict[int, dict[Items, None]] = {}
         self._known: dict[tuple[Items, Items], Items] = {}

@@ -47,7 +47,7 @@ from vestige.core.files import locked, write_text
 from vestige.core.ids import content_id
 from vestige.core.items import Scope
 from vestige.core.settings import read_toml, to_toml
-from vestige.core.text import Fields, Items, Record, Sentences, TextTuple, closest, listed, one_line
+from vestige.core.text import Fields, Items, Record, Sentences, TextByName, TextTuple, closest, listed, one_line
 from vestige.data.tables import read_table
 from vestige.logs.log import is_empty, number_of, per_cent_and_shares
 from vestige.metrics.verdicts import Thresholds
@@ -131,7 +131,7 @@ def _refuse_mixed(placed: Sequence[tuple[str, Record]], rows: Sequence[Fields]) 
             raise InputError(
                 f"some scores of {one_line(name, width=60)} have a per cent sign and others have none. Write all alike."
             )
-    models: dict[str, str] = {}
+    models: TextByName = {}
     for (where, _), row in zip(placed, rows, strict=True):
         first = models.setdefault(row["model"].casefold(), row["model"])
         if first != row["model"]:
@@ -561,7 +561,7 @@ def judge_table(
 def _with_stated(plan: AuditPlan, columns: Sequence[ModelScores]) -> AuditPlan:
     """The plan with stated scopes, and the sizes and the groups of splits of which a part was asked."""
     scopes: dict[str, Scope] = {}
-    edges: dict[str, str] = {}
+    edges: TextByName = {}
     sizes = dict(plan.sizes)
     for column in columns:
         for item, scope in zip(column.items, column.scopes, strict=False):
@@ -620,11 +620,11 @@ def plan_of(
     )
 
 
-def _facts_and_groups(table: ScoreTable, forget: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
+def _facts_and_groups(table: ScoreTable, forget: Sequence[str]) -> tuple[TextByName, TextByName]:
     """Return by question the first one about the same fact, and its group."""
-    first: dict[str, str] = {}
-    facts: dict[str, str] = {}
-    groups: dict[str, str] = {}
+    first: TextByName = {}
+    facts: TextByName = {}
+    groups: TextByName = {}
     for item in forget:
         question = table.questions[item]
         lead = first.setdefault(question.fact or item, item)
@@ -695,7 +695,7 @@ def _refuse_copies(table: ScoreTable) -> Sentences:
     Two trainings may well give the same hits, or nothing at all, but not the same graded scores. A copy of an unlearned
     model, or one that equals the target, does not affect the others.
     """
-    scores: dict[str, dict[str, str]] = {}
+    scores: dict[str, TextByName] = {}
     graded: set[str] = set()
     for (model, attack, _), tables in table.values.items():
         if attack:
@@ -706,7 +706,7 @@ def _refuse_copies(table: ScoreTable) -> Sentences:
             scores.setdefault(model, {})[name] = digest + hashlib.sha256(known.array[order].tobytes()).hexdigest()
             if len(np.unique(known.array)) > 2:
                 graded.add(model)
-    first: dict[str, str] = {}
+    first: TextByName = {}
     alike = []
     for name in (name for name in scores if name in graded):
         same = first.setdefault(content_id(scores[name]), name)

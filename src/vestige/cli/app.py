@@ -13,7 +13,7 @@ import typer
 from vestige.cli.command import group, itself
 from vestige.core import progress
 from vestige.core.errors import InputError, Interrupted, VestigeError, missing_extra, out_of_memory
-from vestige.core.text import one_line
+from vestige.core.text import TextByName, one_line
 from vestige.report.text import print_json
 
 
@@ -43,7 +43,7 @@ def report_command(run: Path, verify: bool = False, output_dir: Path | None = No
 _PATH_ERRNOS = {errno.EACCES, errno.EPERM, errno.EEXIST, errno.EISDIR, errno.ENOTDIR, errno.ENOENT, errno.ENAMETOOLONG}
 
 
-def attack_commands() -> dict[str, str]:
+def attack_commands() -> TextByName:
     """The commands of `vestige attack`. Other packages' attacks have one too."""
     from vestige.attacks import known_attacks
 

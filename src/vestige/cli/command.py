@@ -24,7 +24,7 @@ from typer.main import get_command
 
 from vestige.api.inputs import FROM_COMMAND
 from vestige.core.errors import InputError
-from vestige.core.text import Fields, Record, TextTuple, closest, one_line, value_in
+from vestige.core.text import Fields, Record, TextByName, TextTuple, closest, one_line, value_in
 
 if TYPE_CHECKING:
     from vestige.core.settings import Settings
@@ -52,7 +52,7 @@ class Part(NamedTuple):
         """How the option of a setting is spelled, by its name in the class."""
         return f"--{self.spelled.get(name, self.keys()[name]).replace('_', '-')}"
 
-    def keys(self) -> dict[str, str]:
+    def keys(self) -> TextByName:
         """The key of each setting here, by its name in the class."""
         rows = settings_rows(self.home)
         keys = {}
@@ -280,11 +280,11 @@ def _kind(part: Part) -> "type[Settings]":
     return kind
 
 
-def arguments_of(function: Callable[..., Any]) -> dict[str, str]:
+def arguments_of(function: Callable[..., Any]) -> TextByName:
     """The text of each argument in the docstring's section Args."""
     text = inspect.getdoc(function) or ""
     section = re.search(r"^Args:\n((?:    .*\n|\n)+)", text + "\n", re.MULTILINE)
-    found: dict[str, str] = {}
+    found: TextByName = {}
     if section is not None:
         for entry in re.split(r"^    (?=\w+: )", section[1], flags=re.MULTILINE):
             name, _, words = entry.partition(": ")
@@ -588,7 +588,7 @@ def _given(parts: tuple[Part, ...], typed: Fields) -> tuple[Given, dict[tuple[st
     context = typed.pop("context", None)
     in_file: Record = {} if context is None else context.meta.get(_FILE, {})
     assignments = assigned(typed.pop("assignments", None))
-    types: dict[str, str] = {}
+    types: TextByName = {}
     by_option: Fields = {}
     spelled: dict[tuple[str, str], str] = {}
     for part in parts:
@@ -649,7 +649,7 @@ def numbers(words: Sequence[str], option: str, kind: type = float) -> list[Any]:
     return values
 
 
-def assigned(words: Sequence[str] | None, option: str = "--set") -> dict[str, str]:
+def assigned(words: Sequence[str] | None, option: str = "--set") -> TextByName:
     """Return the keys and text values of `KEY=VALUE` words."""
     pairs = {}
     for word in words or ():

@@ -22,7 +22,7 @@ from vestige.core.errors import InputError, VestigeError
 from vestige.core.files import locked, read_json, write_json, write_text
 from vestige.core.ids import content_id
 from vestige.core.progress import say
-from vestige.core.text import closest, one_line
+from vestige.core.text import NumberByName, closest, one_line
 from vestige.models.cache import cache_folder
 from vestige.report.text import print_json
 
@@ -124,7 +124,7 @@ def _torch() -> Iterator[Finding]:
         yield Finding("cards", "note", "none; everything runs on the processor")
 
 
-def matrix_rates() -> dict[str, float]:
+def matrix_rates() -> NumberByName:
     """Measure how fast this machine multiplies matrices: on the first GPU, or otherwise on the processor.
 
     The result is stored, so that a forecast can show it without torch.
@@ -136,7 +136,7 @@ def matrix_rates() -> dict[str, float]:
     import torch
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    rates: dict[str, float] = {}
+    rates: NumberByName = {}
     for dtype in (torch.float32, torch.bfloat16):
         left, right = (
             torch.ones(512, 1024, dtype=dtype, device=device),

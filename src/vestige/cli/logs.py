@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from vestige.core.errors import InputError, PartialFailure
 from vestige.core.files import refuse_special
-from vestige.core.text import Record, closest, one_line
+from vestige.core.text import Record, TextByName, closest, one_line
 from vestige.report.text import print_audit, print_summaries, print_table
 
 if TYPE_CHECKING:
@@ -65,9 +65,9 @@ def take(
     logs: list[GivenLog] = []
     folders: list[Path] = []
     tables: list[Path] = []
-    splits: dict[str, str] = {}
+    splits: TextByName = {}
     scales: dict[str, Scale] = {}
-    columns: dict[str, str] = {}
+    columns: TextByName = {}
     roles: Path | None = None
     score = next((word.partition("=")[2] for word in words if word.startswith("column:score=")), "")
     for word in words:
@@ -220,7 +220,7 @@ def judge_taken(
     settings_of(margins)
     if not as_json:
         show(taken)
-    failed: dict[str, str] = {}
+    failed: TextByName = {}
     outcomes = []
     if taken.table is not None:
         columns = columns_of(read_scores(taken.table))

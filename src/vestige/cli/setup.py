@@ -19,7 +19,7 @@ from vestige.api.output import say_notes
 from vestige.cli.command import in_words, itself, settings_rows
 from vestige.core.errors import InputError
 from vestige.core.progress import say
-from vestige.core.text import TextTuple, closest, one_line
+from vestige.core.text import TextByName, TextTuple, closest, one_line
 from vestige.report.text import print_json
 
 if TYPE_CHECKING:
@@ -266,9 +266,9 @@ _KINDS = {
 }
 
 
-def _listed(kind: str) -> list[dict[str, str]]:
+def _listed(kind: str) -> list[TextByName]:
     """What there is of one kind. Imported here: `--help` of a command lists nothing."""
-    abouts: dict[str, str] = {}
+    abouts: TextByName = {}
     match kind:
         case "methods":
             from vestige.methods import listed
@@ -325,7 +325,7 @@ def _listed(kind: str) -> list[dict[str, str]]:
     return [{"name": name, "about": about} for name, about in abouts.items()]
 
 
-def _settings(words: Sequence[str]) -> list[dict[str, str]]:
+def _settings(words: Sequence[str]) -> list[TextByName]:
     """The settings of a command as it takes them, or of a method as --set does."""
     if not words:
         raise InputError("give a command or a method, as in `vestige list settings unlearn` or `... npo_gd`")

@@ -21,6 +21,8 @@ Fields = dict[str, Any]
 """Values of any type by their names, such as a line of a file of JSON."""
 Record = Mapping[str, Any]
 """Fields that are only read."""
+TextByName = dict[str, str]
+NumberByName = dict[str, float]
 
 _MOST_NAMED = 100
 """In longer lists, such as the tasks of lm-evaluation-harness, an error names only this many."""

@@ -30,6 +30,7 @@ from vestige.core.items import Item, ItemTuple, Options
 from vestige.core.text import (
     Fields,
     Record,
+    TextByName,
     TextTuple,
     begins_with_thought,
     half_character,
@@ -100,7 +101,7 @@ def with_known_names(table: SourceTable, unchanged: Collection[str] = ()) -> Sou
 
     A column in `unchanged` keeps its name. So does a column whose standard name is taken.
     """
-    names: dict[str, str] = {}
+    names: TextByName = {}
     for name in table.names:
         standard = known_name(name)
         taken = standard in table.names or standard in names.values()
@@ -129,7 +130,7 @@ def items_in_table(table: SourceTable, keys: Keys, *, keep_duplicates: bool) -> 
     columns = _chosen_columns(table.source, table.names, keys)
     reader = _ItemReader(columns)
     items: list[Item] = []
-    places: dict[str, str] = {}
+    places: TextByName = {}
     for row in table.rows:
         item = reader.item(Cells(table.source, row))
         # An id covers the answer, so that two answers to one question have two ids.
@@ -153,7 +154,7 @@ def items_in_table(table: SourceTable, keys: Keys, *, keep_duplicates: bool) -> 
     return tuple(items)
 
 
-def _chosen_columns(source: str, names: Collection[str], keys: Keys) -> dict[str, str]:
+def _chosen_columns(source: str, names: Collection[str], keys: Keys) -> TextByName:
     """The columns to read, by part. A chat is the part `messages` in place of question and answer."""
     for part, key in keys.items():
         if key not in names:

@@ -16,7 +16,7 @@ from pydantic import Field
 
 from vestige.core.errors import InputError
 from vestige.core.settings import Settings, packaged_toml
-from vestige.core.text import TextTuple, closest
+from vestige.core.text import TextByName, TextTuple, closest
 
 Kind = Literal["company", "person"]
 
@@ -172,16 +172,16 @@ class ContractType:
         return first, second
 
     @cached_property
-    def names(self) -> dict[str, str]:
+    def names(self) -> TextByName:
         """The role whose name each naming attribute states."""
         return self._parties_of(PartyName)
 
     @cached_property
-    def addresses(self) -> dict[str, str]:
+    def addresses(self) -> TextByName:
         """The role whose address each attribute states, where one is an entity's own."""
         return self._parties_of(PartyAddress)
 
-    def _parties_of(self, kind: type[PartyName | PartyAddress]) -> dict[str, str]:
+    def _parties_of(self, kind: type[PartyName | PartyAddress]) -> TextByName:
         rules = ((name, attribute.generator) for name, attribute in self.spec.attributes.items())
         return {name: rule.party for name, rule in rules if isinstance(rule, kind)}
 
@@ -195,7 +195,7 @@ class ContractType:
         return None
 
     @cached_property
-    def name_of(self) -> dict[str, str]:
+    def name_of(self) -> TextByName:
         """The attribute that names each role."""
         return {role: attribute for attribute, role in self.names.items()}
 

@@ -24,7 +24,7 @@ from vestige.core.errors import InputError
 from vestige.core.ids import content_id
 from vestige.core.items import Item, ItemTuple, Scope
 from vestige.core.seeds import generator, shuffled, uniform_integers
-from vestige.core.text import Names
+from vestige.core.text import Names, TextByName
 from vestige.data.contract_type import N_WRONG, ContractType, candidate_values, contract_types, known_type
 from vestige.data.drawing import WRONG_DRAWN, ContractDrawing
 from vestige.data.graph import MAX_EDGES, Graph, load_graph, with_holdout
@@ -261,7 +261,7 @@ def asked_otherwise(dataset: Dataset) -> Dataset:
     that its answer needs both contracts' facts.
     """
     of_edge: dict[str, list[str]] = {}
-    short: dict[str, str] = {}
+    short: TextByName = {}
     described: dict[str, list[tuple[str, str, str]]] = {}
     for contract in dataset.contracts:
         type_ = contract_types()[contract.type]

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from vestige.core.ids import content_id
 from vestige.core.items import Item, Luck
-from vestige.core.text import TextTuple, one_line
+from vestige.core.text import TextByName, TextTuple, one_line
 from vestige.data.findings import Rarity, named_words, subject_words, words
 from vestige.metrics.answers import contains, normalised
 from vestige.metrics.leaks import leak_score
@@ -148,7 +148,7 @@ _SAME = 0.9
 """Two answers of a contract say the same where each gives so much of the other away."""
 
 
-def facts_of(items: Sequence[Item]) -> dict[str, str]:
+def facts_of(items: Sequence[Item]) -> TextByName:
     """Return by item id the first item with the same fact, for all later items.
 
     Items ask for one fact whose answers say the same and whose questions are about the same: of one edge, or, without
@@ -157,7 +157,7 @@ def facts_of(items: Sequence[Item]) -> dict[str, str]:
     questions share half of their words.
     """
     questions = _Questions(items)
-    fact_by_id: dict[str, str] = {}
+    fact_by_id: TextByName = {}
     for number, item in enumerate(items):
         first = questions.first_alike(number)
         if first is None:

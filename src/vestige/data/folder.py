@@ -25,7 +25,7 @@ from vestige.core.files import json_line, new_folder, read_json, replacing, writ
 from vestige.core.ids import file_digest
 from vestige.core.items import Item, ItemTuple
 from vestige.core.store import read_rows, refuse_another, typed
-from vestige.core.text import Fields, Record, Sentences, one_line
+from vestige.core.text import Fields, Record, Sentences, TextByName, one_line
 from vestige.data.contract_type import contract_types
 from vestige.data.dataset import Contract, Dataset, compile_planned, item_row, n_entailed_of_contracts, plan
 from vestige.data.graph import Edge, Graph, build_graph, shown
@@ -245,7 +245,7 @@ def _check_parts(folder: Path, data: Dataset) -> None:
 def _node_link(dataset: Dataset) -> Fields:
     """The graph in networkx's node-link form, with what contracts tell of each node: name, kind, address."""
     graph = dataset.graph
-    facts_of: dict[str, dict[str, str]] = {}
+    facts_of: dict[str, TextByName] = {}
     for contract in dataset.contracts:
         type_ = contract_types()[contract.type]
         address_of = {role: contract.values.get(name) for name, role in type_.addresses.items()}

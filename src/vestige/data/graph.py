@@ -23,7 +23,7 @@ import numpy as np
 
 from vestige.core.errors import InputError
 from vestige.core.seeds import generator, random_words, uniform_integers
-from vestige.core.text import Names, closest, one_line
+from vestige.core.text import Names, NumberByName, closest, one_line
 from vestige.data.tables import read_table
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class Graph:
         numbers: dict[int, int] = {}
         return {id_: numbers.setdefault(part_of[e.first], len(numbers) + 1) for id_, e in self.edges.items()}
 
-    def connectivity_by_type(self) -> dict[str, dict[str, float]]:
+    def connectivity_by_type(self) -> dict[str, NumberByName]:
         """Return by contract type the number of contracts and the mean, least and greatest inter-connectivity."""
         by_type: dict[str, list[int]] = {type_: [] for type_ in self.types}
         for id_, n in self.connectivity.items():

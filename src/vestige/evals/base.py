@@ -28,7 +28,7 @@ from vestige.core.ids import content_id
 from vestige.core.items import Item, Scope
 from vestige.core.seeds import derive_seed
 from vestige.core.settings import Settings
-from vestige.core.text import Fields, Record, one_line
+from vestige.core.text import Fields, NumberByName, Record, one_line
 from vestige.data.corpus import NamedSplits
 from vestige.data.facts import BLANK
 from vestige.data.mcq import Unasked
@@ -109,12 +109,12 @@ class Evaluation(Settings):
     """Raised when the same records would give other estimates."""
     audit: ClassVar[InAudit] = InAudit()
 
-    def build_questions(self, items: Sequence[Item], views: Sequence[View]) -> Mapping[str, Any]:
+    def build_questions(self, items: Sequence[Item], views: Sequence[View]) -> Record:
         """Return the questions by item id: each makes a record with that `item`. The items themselves."""
         return {item.id: item for item in items}
 
     @staticmethod
-    def digest(questions: Mapping[str, Any]) -> str:
+    def digest(questions: Record) -> str:
         """Return the content id of everything in the questions that can change a record."""
         return content_id([[i.id, i.group, i.attribute] for i in questions.values()], length=32)
 
@@ -140,7 +140,7 @@ class Evaluation(Settings):
 
     @staticmethod
     @abstractmethod
-    def score(record: Record) -> dict[str, float]:
+    def score(record: Record) -> NumberByName:
         """The values of one record, by `format/metric`; pure. An item that was not asked has none."""
 
     @staticmethod

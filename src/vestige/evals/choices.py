@@ -26,7 +26,7 @@ from pydantic import Field, PositiveInt
 from vestige.core.errors import InputError
 from vestige.core.ids import content_id
 from vestige.core.items import Item
-from vestige.core.text import Fields, Record
+from vestige.core.text import Fields, NumberByName, Record
 from vestige.data.mcq import (
     MOST_OPTIONS,
     Choice,
@@ -194,9 +194,9 @@ class ChoicesSettings(Reads):
         return by_question
 
     @staticmethod
-    def score(record: Record) -> dict[str, float]:
+    def score(record: Record) -> NumberByName:
         """The values of one record, by `format/metric`. An item that was not asked has none."""
-        values: dict[str, float] = {}
+        values: NumberByName = {}
         for part, read in (("texts", _text_values), ("letters", _letter_values), ("reply", _reply_values)):
             if part in record:
                 values |= read(record)
@@ -215,13 +215,13 @@ def _orders(n: int, orders: Orders) -> list[tuple[int, ...]]:
     return list(itertools.permutations(original))
 
 
-def _text_values(record: Record) -> dict[str, float]:
+def _text_values(record: Record) -> NumberByName:
     """The best answer against the wrong ones (TruthfulQA's MC1). The right ones' share of all (its MC2)."""
     from vestige.models import options as readings
 
     right, n = record["answer"], len(record["options"])
     tokens = [text["logp"] for text in record["texts"]]
-    values: dict[str, float] = {}
+    values: NumberByName = {}
     for form, pick, logp in (
         ("option_text_sum", readings.option_text_sum, [sum(t) for t in tokens]),
         ("option_text_mean", readings.option_text_mean, [sum(t) / len(t) for t in tokens]),
@@ -234,7 +234,7 @@ def _text_values(record: Record) -> dict[str, float]:
     return values
 
 
-def _letter_values(record: Record) -> dict[str, float]:
+def _letter_values(record: Record) -> NumberByName:
     """Return means over the orders."""
     from vestige.models import options as readings
 
@@ -264,7 +264,7 @@ def _letter_values(record: Record) -> dict[str, float]:
 BITS_METRIC = "answer_bits"
 
 
-def _among(form: str, logp: float) -> dict[str, float]:
+def _among(form: str, logp: float) -> NumberByName:
     """Rounding can leave a probability a digit above 1."""
     logp = min(0.0, logp)
     return {f"{form}/probability": math.exp(logp), f"{form}/{BITS_METRIC}": logp / math.log(2)}
@@ -276,7 +276,7 @@ def _log_sum(values: Sequence[float]) -> float:
     return top + math.log(math.fsum(math.exp(v - top) for v in values))
 
 
-def _reply_values(record: Record) -> dict[str, float]:
+def _reply_values(record: Record) -> NumberByName:
     reply, accepted = record["reply"], record["accepted"]
     wrong = [o for n, o in enumerate(record["options"]) if n != record["answer"]]
     right = any(exact_match(reply, text) for text in accepted)
@@ -337,6 +337,6 @@ class ReversedSettings(Evaluation):
         return self._forward().collect(subject, questions)
 
     @staticmethod
-    def score(record: Record) -> dict[str, float]:
+    def score(record: Record) -> NumberByName:
         """The values of one record, by `format/metric`."""
         return {f"{PREFIX}{key}": value for key, value in ChoicesSettings.score(record).items()}

@@ -25,7 +25,7 @@ from vestige.artifacts.records import Result
 from vestige.core.errors import InputError
 from vestige.core.items import Item
 from vestige.core.seeds import derive_seed
-from vestige.core.text import Fields, Record, one_line
+from vestige.core.text import Fields, NumberByName, Record, one_line
 from vestige.evals.base import SHARE, Evaluation, InAudit, Measure, Records, View, labels
 from vestige.metrics.memorization import compression_ratio, memorised
 
@@ -161,7 +161,7 @@ class AcrSettings(Evaluation):
         }
 
     @staticmethod
-    def score(record: Record) -> dict[str, float]:
+    def score(record: Record) -> NumberByName:
         """The values of one record, by `format/metric`. `acr/ratio` only where a prompt was found."""
         n_text, n_prompt, searches = record["n_text"], record["n_prompt"], record["searches"]
         values = {

@@ -34,7 +34,7 @@ from vestige.core.estimates import Estimate
 from vestige.core.ids import content_id
 from vestige.core.items import QUESTION_FORMS, FormName, Item, ItemTuple
 from vestige.core.seeds import derive_seed, generator
-from vestige.core.text import Fields, Record, one_line
+from vestige.core.text import Fields, NumberByName, Record, one_line
 from vestige.data.facts import Cloze, cloze_of, fact_of
 from vestige.evals.base import (
     SHARE,
@@ -201,9 +201,9 @@ class FreeformSettings(LeakJudgeSettings, Evaluation):
         return records
 
     @staticmethod
-    def score(record: Record) -> dict[str, float]:
+    def score(record: Record) -> NumberByName:
         """The values of one record, by `format/metric`."""
-        values: dict[str, float] = {}
+        values: NumberByName = {}
         for form, answer in record["forms"].items():
             if "replies" in answer:
                 values |= _sample_values(record, answer["replies"])
@@ -344,7 +344,7 @@ _FORMS: Mapping[str, Callable[[LoadedModel, Sequence[FreeformQuestion], Freeform
 }
 
 
-def _matches(form: Record, answer: str) -> dict[str, float]:
+def _matches(form: Record, answer: str) -> NumberByName:
     reply = form["reply"]
     return {
         "exact_match": float(exact_match(reply, answer)),
@@ -356,7 +356,7 @@ def _matches(form: Record, answer: str) -> dict[str, float]:
     }
 
 
-def _leaks(record: Record, form: Record) -> dict[str, float]:
+def _leaks(record: Record, form: Record) -> NumberByName:
     """How much of the fact one reply gives away by words, and whether that is a leak.
 
     A judge decides this if configured. A reply that the judge did not decide has no `leaked`.
@@ -386,7 +386,7 @@ LEAKS = (1, 2, 5, 10, 20, 50, 100)
 """k of leak@k, as far as there are samples. In addition to them k = n, all samples."""
 
 
-def _sample_values(record: Record, replies: Sequence[Record]) -> dict[str, float]:
+def _sample_values(record: Record, replies: Sequence[Record]) -> NumberByName:
     """leak@k of the graded scores, and the share of samples that say nothing, decline, or were cut."""
     n = len(replies)
     scores = [r["judged"] if "judge" in record else _reply_to(record, {}, r["reply"]).words() for r in replies]

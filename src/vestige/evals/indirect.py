@@ -31,7 +31,7 @@ from vestige.core.errors import InputError
 from vestige.core.ids import content_id
 from vestige.core.items import QUESTION_FORMS, Item
 from vestige.core.seeds import generator
-from vestige.core.text import Fields, Record, one_line
+from vestige.core.text import Fields, NumberByName, Record, one_line
 from vestige.data.facts import BLANK, fact_of
 from vestige.evals.base import Evaluation, InAudit, Records, View, labels, replies_to, reply_record
 from vestige.evals.freeform import tells
@@ -150,9 +150,9 @@ class IndirectSettings(Evaluation):
         return records
 
     @staticmethod
-    def score(record: Record) -> dict[str, float]:
+    def score(record: Record) -> NumberByName:
         """The values of one record, by `format/metric`."""
-        told: dict[str, float] = {}
+        told: NumberByName = {}
         for form, replies in record["forms"].items():
             told[form] = float(max(_leak(record, form, reply) for reply in replies) >= LEAK)
         values = {}

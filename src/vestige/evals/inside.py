@@ -31,7 +31,7 @@ from vestige.core.errors import InputError, NotFinite
 from vestige.core.ids import content_id
 from vestige.core.items import Item
 from vestige.core.seeds import generator
-from vestige.core.text import Fields, Record, one_line
+from vestige.core.text import Fields, NumberByName, Record, one_line
 from vestige.core.threads import one_blas_thread
 from vestige.data.mcq import MOST_OPTIONS, Choice, OptionDrawing, Unasked, choices_of
 from vestige.evals.base import Evaluation, InAudit, Records, View, results, with_unasked
@@ -170,11 +170,11 @@ class InsideSettings(Evaluation):
         return with_unasked(questions, records)
 
     @staticmethod
-    def score(record: Record) -> dict[str, float]:
+    def score(record: Record) -> NumberByName:
         """The values of one record, by `format/metric`. An item that was not asked has none."""
         if "unasked" in record:
             return {}
-        values: dict[str, float] = {}
+        values: NumberByName = {}
         for name, weights in record["weights"].items():
             answer = record["shuffled_answer" if name == "shuffled" and record["fit"] else "answer"]
             # Of what the control was fitted on its own truth counts; elsewhere it has none, and the real one does.

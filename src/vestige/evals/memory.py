@@ -30,7 +30,7 @@ from vestige.core.estimates import Estimate
 from vestige.core.ids import content_id
 from vestige.core.items import Item
 from vestige.core.seeds import derive_seed
-from vestige.core.text import Fields, Record, TextTuple
+from vestige.core.text import Fields, NumberByName, Record, TextTuple
 from vestige.evals.base import (
     SHARE,
     Evaluation,
@@ -111,7 +111,7 @@ class MemorySettings(Evaluation):
         return records
 
     @staticmethod
-    def score(record: Record) -> dict[str, float]:
+    def score(record: Record) -> NumberByName:
         """The values of one record, by `format/metric`, those that the item allows.
 
         `truth_ratio_score` applies to every set except the forget set, `truth_ratio_score_forget` to the forget set.
@@ -224,7 +224,7 @@ def _replies(subject: LoadedModel, encoded: Sequence[Encoded], settings: MemoryS
     return replies
 
 
-def _ratios(record: Record) -> dict[str, float]:
+def _ratios(record: Record) -> NumberByName:
     """TOFU's measures that hold the right answer against wrong ones."""
     if "wrong" not in record:
         return {}
@@ -243,7 +243,7 @@ def _ratios(record: Record) -> dict[str, float]:
 FORGET_SCORE = "memory/truth_ratio_score_forget"
 
 
-def _repeated(record: Record) -> dict[str, float]:
+def _repeated(record: Record) -> NumberByName:
     """MUSE's two measures. A text in which ROUGE sees no word has none."""
     pairs = {}
     if "knowledge" in record:
@@ -257,7 +257,7 @@ def _repeated(record: Record) -> dict[str, float]:
     }
 
 
-def _membership(record: Record, form: str, start: int, n_bytes: int) -> dict[str, float]:
+def _membership(record: Record, form: str, start: int, n_bytes: int) -> NumberByName:
     """The scores of the text from its token `start` on."""
     logp, mean, variance = (np.asarray(record[name][start:]) for name in ("logp", "mean", "variance"))
     k = record["min_k"]
@@ -287,7 +287,7 @@ _UNITS = {
 """The units of values other than shares."""
 
 
-def _seen(scores: Mapping[str, float], *, forget: bool) -> dict[str, float]:
+def _seen(scores: Mapping[str, float], *, forget: bool) -> NumberByName:
     """Return the scores with one truth ratio's score, chosen by the item's set in the view."""
     values = dict(scores)
     forget_score = values.pop(FORGET_SCORE, None)

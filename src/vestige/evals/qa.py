@@ -22,7 +22,7 @@ from pydantic import PositiveInt
 
 from vestige.core.errors import InputError
 from vestige.core.items import Item
-from vestige.core.text import Fields, Record, one_line
+from vestige.core.text import Fields, NumberByName, Record, one_line
 from vestige.evals.base import BITS, SHARE, InAudit, Measure, Reads, ToRead, labels, lists, reply_record
 from vestige.metrics.answers import exact_match, is_empty, is_refusal, normalised, probability
 from vestige.metrics.memorization import mrr, top_hit
@@ -116,7 +116,7 @@ class QASettings(Reads):
         }
 
     @staticmethod
-    def score(record: Record) -> dict[str, float]:
+    def score(record: Record) -> NumberByName:
         """The values of one record, by metric. Each is one item's."""
         reply, answer = record["reply"], record["answer"]
         values = {

@@ -22,7 +22,7 @@ from pydantic import Field, PositiveInt
 
 from vestige.artifacts.scores import Format
 from vestige.core.items import Item
-from vestige.core.text import Record, open_thought, split_thoughts
+from vestige.core.text import NumberByName, Record, open_thought, split_thoughts
 from vestige.data.facts import fact_of
 from vestige.evals.base import Evaluation, InAudit, Records, labels, replies_to, reply_record
 from vestige.judges.leaks import ReplyTo
@@ -93,7 +93,7 @@ class ReasoningSettings(Evaluation):
         return records
 
     @staticmethod
-    def score(record: Record) -> dict[str, float]:
+    def score(record: Record) -> NumberByName:
         """The values of one record, by `format/metric`."""
         forms = record["forms"]
         trace, answer = split_thoughts(forms["think"]["reply"])

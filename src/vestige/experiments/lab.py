@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from vestige.core.errors import InputError, NothingToTeach, PartialFailure
 from vestige.core.ids import content_id
-from vestige.core.text import closest
+from vestige.core.text import TextByName, closest
 from vestige.data.corpus import SourceSettings
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ class Lab:
         """Whether the model is made on the spot and has its own settings."""
         return model.startswith("builtin:tiny")
 
-    def named(self, paper: Mapping[str, str], cpu: Mapping[str, str]) -> dict[str, str]:
+    def named(self, paper: Mapping[str, str], cpu: Mapping[str, str]) -> TextByName:
         """Return the models by table name: the user's, the paper's, or the CPU size's."""
         if self.models:
             return {model.rstrip("/").rpartition("/")[2]: model for model in self.models}

@@ -17,7 +17,7 @@ from vestige.api.inputs import DataLike, HowRead, ModelLike, PathLikeStr, Readin
 from vestige.api.training import Save
 from vestige.core.errors import InputError, NotFinite
 from vestige.core.files import locked, write_json
-from vestige.core.text import Fields, Record, one_line
+from vestige.core.text import Fields, NumberByName, Record, one_line
 
 RATES = (1e-6, 3e-6, 1e-5, 3e-5, 1e-4, 3e-4, 1e-3)
 """The rates that are tried by default."""
@@ -126,7 +126,7 @@ def find_rate(
     folder.mkdir(parents=True, exist_ok=True)
     choosing = _questions(model, data, forget, retain, items, seed)
     candidates = []
-    tested: dict[float, dict[str, float]] = {}
+    tested: dict[float, NumberByName] = {}
     # One command a folder, as everywhere.
     with locked(folder / ".lock"):
         for rate in sorted(rates):

@@ -27,7 +27,7 @@ import numpy as np
 
 from vestige.core.errors import InputError
 from vestige.core.seeds import derive_seed
-from vestige.core.text import TextTuple
+from vestige.core.text import NumberByName, TextTuple
 from vestige.judges.base import Judgement, Request
 from vestige.judges.tasks import find_task, reward
 from vestige.metrics.answers import contains, is_empty, is_refusal, normalised
@@ -288,5 +288,5 @@ def _cut(x: float) -> float:
     return min(1.0, max(0.0, x))
 
 
-def _values(reading: GroundedReading) -> dict[str, float]:
+def _values(reading: GroundedReading) -> NumberByName:
     return {name: value for name, value in reading._asdict().items() if value is not None}

@@ -24,7 +24,7 @@ from typing import Any, Literal, NamedTuple
 from vestige.core.errors import InputError
 from vestige.core.ids import content_id
 from vestige.core.settings import packaged_toml
-from vestige.core.text import TextTuple, closest, without_thoughts
+from vestige.core.text import NumberByName, TextTuple, closest, without_thoughts
 from vestige.judges.base import Failure, Judgement, Request, Writer, WriterPrompt, Written
 
 # C*: control characters, ANSI's escape, bidirectional and zero-width signs, lone surrogates, private use, unassigned.
@@ -158,7 +158,7 @@ def read_object(text: str, keys: Mapping[str, Range | None]) -> Mapping[str, flo
     for entry in objects[1:]:
         if any(entry[key] != first[key] for key in keys):
             return "ambiguous"
-    values: dict[str, float] = {}
+    values: NumberByName = {}
     for key, scale in keys.items():
         value = objects[0][key]
         if not isinstance(value, bool | int | float) or (isinstance(value, bool) and scale is not None):

@@ -16,7 +16,7 @@ from pydantic_core import from_json
 from vestige.artifacts.scores import Measurement
 from vestige.core.errors import InputError
 from vestige.core.files import MOST_READ, Unpacked, open_input
-from vestige.core.text import Fields, Record, one_line
+from vestige.core.text import Fields, Record, TextByName, one_line
 from vestige.logs.log import (
     NOTE,
     Beginning,
@@ -88,10 +88,10 @@ class _Samples:
     def __init__(self) -> None:
         self.texts: dict[str, tuple[str, str, str]] = {}
         self.scores: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-        self.reasons: dict[str, str] = {}
+        self.reasons: TextByName = {}
         self.errored: Counter[str] = Counter()
         self.notes: Fields = {}
-        self.unread: dict[str, str] = {}
+        self.unread: TextByName = {}
         self._seen: set[tuple[str, str]] = set()
 
     def add(self, path: Path, sample: Record) -> None:

@@ -19,7 +19,7 @@ from vestige.artifacts.scores import Measurement, ScoreType, Split
 from vestige.core.errors import InputError
 from vestige.core.files import MOST_READ, open_input, read_bytes, read_json
 from vestige.core.store import typed
-from vestige.core.text import Fields, Record, TextTuple, one_line
+from vestige.core.text import Fields, Record, TextByName, TextTuple, one_line
 
 Scores = Float[np.ndarray, " N"]
 
@@ -254,7 +254,7 @@ class LogReading:
         self.parts: list[LogPart] = []
         self.unread: list[str] = []
         self.frames: set[str] = set()
-        self.settings: dict[str, str] = {}
+        self.settings: TextByName = {}
         self.task = ""
 
     def add(

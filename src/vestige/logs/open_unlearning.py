@@ -25,7 +25,7 @@ import yaml
 from vestige.artifacts.scores import Measurement, QuestionType, ScoreType
 from vestige.core.errors import InputError
 from vestige.core.files import read_text
-from vestige.core.text import Record, TextTuple, one_line
+from vestige.core.text import NumberByName, Record, TextTuple, one_line
 from vestige.logs.log import NOTE, Beginning, How, Log, LogReading, Scores, in_order, indexed, number_of, read_value
 
 SPLITS = {
@@ -284,7 +284,7 @@ def _by_parts(log: Record, name: str, keys: Sequence[str], values: Scores) -> st
     return _SHARE
 
 
-def _losses(metric: Any) -> dict[str, float]:
+def _losses(metric: Any) -> NumberByName:
     """The mean loss a token of each question. Of several answers the mean."""
     keys, rows = _rows(metric)
     found = {}

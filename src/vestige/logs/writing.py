@@ -17,7 +17,7 @@ from vestige.artifacts.exports import EEE_SCHEMA, without_paths
 from vestige.artifacts.scores import Measurement, Question, Role, ScoreTable, Split, Texts
 from vestige.core.files import json_line
 from vestige.core.ids import slug
-from vestige.core.text import Fields
+from vestige.core.text import Fields, TextByName
 from vestige.logs.log import NOTE
 from vestige.logs.open_unlearning import METRICS
 
@@ -143,7 +143,7 @@ def _item_note(rows: Sequence[ExportedScore]) -> Fields:
     return {**rows[0].about(), "measured": measured}
 
 
-def inspect_log(model: ExportedModel) -> dict[str, str]:
+def inspect_log(model: ExportedModel) -> TextByName:
     """A log of Inspect in JSON: a sample for each question, a scorer for each measurement."""
     time = model.when.astimezone(UTC).isoformat(timespec="seconds")
     samples = []
@@ -194,7 +194,7 @@ def inspect_log(model: ExportedModel) -> dict[str, str]:
     return {f"{model.file}.json": json.dumps(log, ensure_ascii=False, allow_nan=False) + "\n"}
 
 
-def lm_eval_samples(model: ExportedModel) -> dict[str, str]:
+def lm_eval_samples(model: ExportedModel) -> TextByName:
     """samples_TASK_TIME.jsonl of lm-evaluation-harness, a task for each split, and results_TIME.json."""
     time = model.when.astimezone(UTC).strftime("%Y-%m-%dT%H-%M-%S.000000")
     files: dict[str, list[str]] = {}
@@ -238,7 +238,7 @@ def _digest(*texts: str) -> str:
     return sha256("\0".join(texts).encode()).hexdigest()
 
 
-def open_unlearning_log(model: ExportedModel) -> dict[str, str]:
+def open_unlearning_log(model: ExportedModel) -> TextByName:
     """TOFU_EVAL.json of OpenUnlearning: a metric for each split and measurement, with `value_by_index`.
 
     A measurement that OpenUnlearning has, as its logs define it, has its name there. Others begin with `vestige`.
@@ -326,7 +326,7 @@ def eee_means(model: ExportedModel) -> list[Fields]:
     return results
 
 
-def dataset_rows(models: Sequence[ExportedModel]) -> dict[str, str]:
+def dataset_rows(models: Sequence[ExportedModel]) -> TextByName:
     """A folder for `datasets.load_dataset`: scores.jsonl in the columns of a table of scores, and a README.md."""
     lines = []
     for model in models:
@@ -361,7 +361,7 @@ def dataset_rows(models: Sequence[ExportedModel]) -> dict[str, str]:
     return {"scores.jsonl": "".join(lines), "README.md": readme}
 
 
-LOGS: Mapping[str, Callable[[ExportedModel], dict[str, str]]] = {
+LOGS: Mapping[str, Callable[[ExportedModel], TextByName]] = {
     "inspect": inspect_log,
     "lm-eval": lm_eval_samples,
     "open-unlearning": open_unlearning_log,

@@ -17,7 +17,7 @@ from scipy.special import stdtr, stdtrit
 
 from vestige.core.errors import InputError
 from vestige.core.seeds import derive_seed
-from vestige.core.text import Fields
+from vestige.core.text import Fields, NumberByName
 from vestige.metrics.contrasts import holm
 from vestige.metrics.intervals import LEAST_CLUSTERS, LEVEL, interval_over_seeds
 
@@ -170,7 +170,7 @@ def _spread(scores: Float[np.ndarray, "S N"], clusters: Sequence[str] | None) ->
     return k / (k - 1) * float((sums**2).sum()) / n**2, k - 1
 
 
-def _test(by_seed: Float[np.ndarray, " S"], parts: list[tuple[float, int]]) -> dict[str, float]:
+def _test(by_seed: Float[np.ndarray, " S"], parts: list[tuple[float, int]]) -> NumberByName:
     """The mean difference with its 95 % interval and t-test against 0.
 
     `parts` are variances over questions with their degrees of freedom. The variance of the seeds' differences over S is

@@ -21,7 +21,7 @@ from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from vestige.core.errors import InputError
 from vestige.core.ids import content_id
-from vestige.core.text import Fields, Record, TextTuple, one_line
+from vestige.core.text import Fields, Record, TextByName, TextTuple, one_line
 from vestige.models.address import Address, Amount, address
 from vestige.models.folders import ModelDigest, tokenizer_digest
 from vestige.models.generation import Reply, Sampling
@@ -299,7 +299,7 @@ def _said(choice: Record) -> Any:
     return f"<think>{trace}</think>{content or ''}"
 
 
-def messages_of(text: str) -> list[dict[str, str]]:
+def messages_of(text: str) -> list[TextByName]:
     """The turns of a chat that `text_tokenizer`'s template rendered, up to where the model answers."""
     roles = {_USER: "user", _ASSISTANT: "assistant"}
     *turns, last = text.split(_END)
@@ -363,7 +363,7 @@ class EndpointModel(LoadedModel):
         """What to do where it is not the model that it was."""
         return "its server says otherwise or replies otherwise than before: take a new --output-dir"
 
-    def provenance(self) -> dict[str, str]:
+    def provenance(self) -> TextByName:
         """Return its entry in provenance.json."""
         return {
             "device": f"behind the address {self.endpoint.to.shown}",

@@ -27,7 +27,7 @@ from transformers import (
 
 from vestige.core.errors import InputError, NotFinite
 from vestige.core.settings import Settings
-from vestige.core.text import Fields, closest, one_line
+from vestige.core.text import Fields, TextByName, closest, one_line
 from vestige.models.address import ENGINES, is_address
 from vestige.models.folders import (
     ModelDigest,
@@ -184,7 +184,7 @@ class LoadedModel:
         """What to do where it is not the model that it was."""
         return "Restore its files, or make it again with --fresh."
 
-    def provenance(self) -> dict[str, str]:
+    def provenance(self) -> TextByName:
         """Return its entry in provenance.json."""
         return {"device": str(self.model.device), "chat_template": self.template}
 

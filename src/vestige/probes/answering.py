@@ -25,7 +25,7 @@ from vestige.core.ids import content_id
 from vestige.core.items import ItemTuple
 from vestige.core.seeds import derive_seed
 from vestige.core.settings import Settings
-from vestige.core.text import Fields, Record
+from vestige.core.text import Fields, Record, TextByName
 from vestige.judges.base import Grader, Judge, Judgement, Request
 from vestige.judges.grounded import GroundedJudge
 from vestige.judges.local import grader_of
@@ -69,7 +69,7 @@ class LocalAnswerer:
 
     def answer(self, prompts: Sequence[str], *, seed: int) -> list[str | None]:
         """One answer each, in order."""
-        answers: dict[str, str] = {}
+        answers: TextByName = {}
         self.answer_each(prompts, answers.update, seed=seed)
         return [answers.get(prompt) for prompt in prompts]
 
@@ -151,7 +151,7 @@ class KeptAnswers:
     def answer(self, prompts: Sequence[str], *, seed: int) -> list[str | None]:
         """One answer each, in order. Those that were kept are not asked for."""
         path = self.folder / f"{content_id({'version': VERSION, 'asked': dict(self.identity), 'seed': seed})}.jsonl"
-        stored: dict[str, str] = {}
+        stored: TextByName = {}
         for portion in read_log(path):
             stored |= portion["answers"]
         missing = [prompt for prompt in dict.fromkeys(prompts) if prompt not in stored]
@@ -209,8 +209,8 @@ class KnownAnswersJudge:
         ]
 
     @cached_property
-    def _truths(self) -> dict[str, str]:
-        truths: dict[str, str] = {}
+    def _truths(self) -> TextByName:
+        truths: TextByName = {}
         for item in self.items:
             truths.setdefault(normalised(item.question), item.answer)
             if item.paraphrase:

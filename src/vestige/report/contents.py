@@ -16,7 +16,7 @@ from vestige.artifacts.audits import AuditOutcome, FactLine, VerdictLine, read_o
 from vestige.artifacts.layout import AuditFolder, EvalFolder, RunFolder
 from vestige.artifacts.records import check_bytes, read_records
 from vestige.core.ids import file_digest
-from vestige.core.text import TextTuple
+from vestige.core.text import TextByName, TextTuple
 from vestige.metrics.answers import normalised
 from vestige.report.edges import NamedEdge, read_edges
 from vestige.report.evidence import (
@@ -80,7 +80,7 @@ class Contents:
         return tuple(question for i, question in enumerate(questions) if i in chosen)
 
     @cached_property
-    def parties(self) -> dict[str, str]:
+    def parties(self) -> TextByName:
         """Return the parties' names by contract, if the data has names."""
         return {edge.id: edge.name for edge in self.edges if edge.name}
 
@@ -239,7 +239,7 @@ def _unjudged(run: RunFolder, evidence: RunEvidence) -> list[str]:
     return notes
 
 
-def verbatim_of(run: RunFolder, folder: AuditFolder) -> dict[str, str]:
+def verbatim_of(run: RunFolder, folder: AuditFolder) -> TextByName:
     """Return the models that reproduce forgotten answers word for word, clearly more often than any control.
 
     This needs no verdict: a reply with the answer is reported even without controls. The result is by model, such as

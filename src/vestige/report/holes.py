@@ -16,7 +16,7 @@ from vestige.artifacts.layout import ProbeFolder
 from vestige.artifacts.provenance import read_provenance
 from vestige.core.errors import InputError
 from vestige.core.estimates import Estimate
-from vestige.core.text import Fields, Record
+from vestige.core.text import Fields, Record, TextByName
 from vestige.report.words import Span, interval, listed, named_values, number, provenance_lines, ranged, signed
 
 DIGEST_CHARACTERS = 12
@@ -73,7 +73,7 @@ def read_probe(folder: ProbeFolder, labels: Mapping[str, str] | None = None) -> 
     )
 
 
-def _models(identity: Record, provenance: Record, labels: Mapping[str, str]) -> dict[str, str]:
+def _models(identity: Record, provenance: Record, labels: Mapping[str, str]) -> TextByName:
     placebos = identity.get("placebos", {})
     weights = {role: str(identity[role]) for role in ("target", "unlearned") if role in identity} | dict(placebos)
     names = provenance.get("models", {})

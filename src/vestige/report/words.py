@@ -31,7 +31,7 @@ from vestige.artifacts.audits import (
 from vestige.artifacts.verdicts import logs_said, n_facts, percentage, possible, sized, tested_claims
 from vestige.core.estimates import NO_INTERVAL, Estimate
 from vestige.core.items import QUESTION_FORMS
-from vestige.core.text import Record, TextTuple
+from vestige.core.text import Record, TextByName, TextTuple
 from vestige.report.evidence import forget_label
 
 
@@ -145,7 +145,7 @@ _ATTACKS = (
 )
 _ONE_WORD = {"prefill": "started answers", "sampling": "sampled answers"}
 _FORM_WORDS = {name: form.words for name, form in QUESTION_FORMS.items() if form.words and name != "plain"}
-_FORMATS: dict[str, str] = {**WORDS_OF["formats"], **_FORM_WORDS}
+_FORMATS: TextByName = {**WORDS_OF["formats"], **_FORM_WORDS}
 _OTHERS = {**{f"the form {name}": words for name, words in _FORM_WORDS.items()}, **WORDS_OF["others"]}
 
 
@@ -363,7 +363,7 @@ def _by_model(outcome: AuditOutcome) -> Mapping[str, Claims]:
     return by_model
 
 
-def next_steps(outcome: AuditOutcome) -> dict[str, str]:
+def next_steps(outcome: AuditOutcome) -> TextByName:
     """A sentence for each model, by its name: release it, improve the evidence, or unlearn again."""
     steps = {}
     for subject, claims in _by_model(outcome).items():

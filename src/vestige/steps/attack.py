@@ -21,7 +21,7 @@ from vestige.core.ids import content_id
 from vestige.core.items import Item, ItemTuple, items_digest, questions_digest
 from vestige.core.progress import OnShare
 from vestige.core.store import SCHEMA, read_sealed, write_sealed
-from vestige.core.text import Fields
+from vestige.core.text import Fields, NumberByName, TextByName
 from vestige.data.dataset import item_row
 from vestige.evals.base import View
 from vestige.models.load import LoadedModel, finite_logits
@@ -170,7 +170,7 @@ def attack_summaries(
     return summaries
 
 
-def read_spent(folder: AttackFolder) -> dict[str, dict[str, float]]:
+def read_spent(folder: AttackFolder) -> dict[str, NumberByName]:
     """`bounds_bits`: upper bounds in bits on the information added, by name. `spent`: steps, items and tokens shown."""
     done = _done(folder)
     return {"bounds_bits": done["bounds_bits"], "spent": done["spent"]}
@@ -216,7 +216,7 @@ class _Work:
     folder: AttackFolder
     id: str
     on_progress: OnShare
-    places: dict[str, dict[str, str]] = field(default_factory=dict)
+    places: dict[str, TextByName] = field(default_factory=dict)
     tuned: bool = False
 
     @property
@@ -264,7 +264,7 @@ class _Work:
         points = attack.plan.points
         versions = {p: asked_with_prompt(attack.tested, prompt.points[p].text, prompt.placement) for p in points}
         # The item as it is asked at each point, for the item that it stands for.
-        originals: dict[str, str] = {}
+        originals: TextByName = {}
         for asked_at in versions.values():
             originals |= {item.id: original for original, item in asked_at.items()}
         write_json(self.folder.asked, originals)

@@ -41,7 +41,7 @@ from vestige.core.files import (
 from vestige.core.ids import content_id, file_digest
 from vestige.core.items import Item, ItemTuple
 from vestige.core.store import SCHEMA
-from vestige.core.text import Fields, Record, TextTuple
+from vestige.core.text import Fields, Record, TextByName, TextTuple
 from vestige.data.corpus import NamedSplits, everything
 from vestige.data.loaders import Pack, Published
 from vestige.evals import find_eval
@@ -181,7 +181,7 @@ def evaluate_together(
             del missing[path]
         if missing:
             loaded = loaded_subject(subject)
-            questions: dict[str, str] = {}
+            questions: TextByName = {}
             for plan in missing.values():
                 questions |= {i.id: i.question for i in plan.request.items if i.id in plan.asked}
             loaded.prompter.check_questions(questions.values())

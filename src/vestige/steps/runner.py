@@ -21,7 +21,7 @@ from typing import Any, Protocol
 from vestige.core import errors
 from vestige.core.errors import InputError, Interrupted, MachineError, VestigeError
 from vestige.core.progress import Show
-from vestige.core.text import Fields, Record, TextTuple, closest, one_line
+from vestige.core.text import Fields, Record, TextByName, TextTuple, closest, one_line
 from vestige.core.threads import VARIABLES, one_thread
 
 Failed = tuple[str, str] | None
@@ -208,7 +208,7 @@ def _run_all(plan: _Plan, pool: _Pool, workers: int, folder: str) -> dict[str, E
         plan.tell(list(running.values()))
 
 
-_SHARES: dict[str, str] = {}
+_SHARES: TextByName = {}
 
 
 def _outcome(future: "Future[Failed]", name: str) -> Failed:

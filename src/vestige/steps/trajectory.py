@@ -16,7 +16,7 @@ from vestige.core.errors import InputError
 from vestige.core.ids import content_id
 from vestige.core.items import ItemTuple
 from vestige.core.settings import Settings
-from vestige.core.text import Fields, Record
+from vestige.core.text import Fields, NumberByName, Record
 from vestige.data.corpus import CHOSEN_ON, NamedSplits, held_apart
 from vestige.evals.qa import QASettings
 from vestige.judges.base import Judge, Request, refuse_limit
@@ -96,13 +96,13 @@ class AnswerScores:
     metric: str
     questions: QASettings
 
-    def __call__(self, model: "LoadedModel") -> dict[str, float]:
+    def __call__(self, model: "LoadedModel") -> NumberByName:
         """The scores of the model, which is left in evaluation mode."""
         from vestige.steps.evaluate import CHUNK
 
         # Dropout would make the scores depend on when they are asked for.
         model.model.eval()
-        scores: dict[str, float] = {}
+        scores: NumberByName = {}
         for name, items in self.splits.items():
             # In portions of like length, as an evaluation asks.
             chunks = self.questions.chunks(model, items, size=CHUNK)
@@ -137,7 +137,7 @@ class HarmScores:
     judge: Judge
     decides: bool
 
-    def __call__(self, model: "LoadedModel") -> dict[str, float]:
+    def __call__(self, model: "LoadedModel") -> NumberByName:
         """The scores of the model.
 
         Raises InputError if no reply was judged, or so few that a rule would rest on a part, or the judge's limits are

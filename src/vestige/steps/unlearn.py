@@ -19,7 +19,7 @@ from vestige.core.errors import InputError
 from vestige.core.ids import content_id
 from vestige.core.items import ForgetSet, Item, ItemTuple, items_digest
 from vestige.core.seeds import derive_seed
-from vestige.core.text import Fields, Record, TextTuple, one_line
+from vestige.core.text import Fields, Record, TextByName, TextTuple, one_line
 from vestige.data.corpus import NamedSplits, idk_answers
 from vestige.methods import build_method
 from vestige.methods.base import Alternatives, AsksTarget, FromStart, Method, ScalesUpdate
@@ -82,7 +82,7 @@ def alternatives(
 def _alternatives(target: LoadedModel, item: Item, settings: Alternatives, seed: int) -> TextTuple:
     question = settings.prompt.replace("{question}", item.question).replace("{answer}", item.answer)
     prompt = target.prompter.prompt(question)
-    texts_by_form: dict[str, str] = {}
+    texts_by_form: TextByName = {}
     for attempt in range(ROUNDS):
         replies = generate(
             target.model,

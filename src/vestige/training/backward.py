@@ -32,6 +32,7 @@ from transformers import PreTrainedModel
 
 from vestige.core.errors import InputError
 from vestige.core.seeds import derive_seed
+from vestige.core.text import NumberByName
 from vestige.models.blocks import block_output, blocks, continued_from, gives_hidden_states_alone
 from vestige.models.forward import attention, halve, padded_width, passes_by_length, right_padded
 from vestige.models.head import LogitsRead, Packed, Pass, how_to_read, logits_read, packs, reads_packed
@@ -154,7 +155,7 @@ class ForwardStep:
     slices: Mapping[Split, Slice]
     references: Mapping[str, ReferenceRow]
     state: Mapping[str, float] = field(default_factory=dict)
-    observed: dict[str, float] = field(default_factory=dict)
+    observed: NumberByName = field(default_factory=dict)
     logits: dict[Split, Float[Tensor, "N V"]] = field(default_factory=dict)
     tokens: dict[Split, Int[Tensor, " N"]] = field(default_factory=dict)
     hidden: dict[Split, list[Float[Tensor, "T D"]]] = field(default_factory=dict)
@@ -310,8 +311,8 @@ def known(value: T | None) -> T:
 class BatchTerms:
     """One effective batch's results: the terms of its loss, the observations (nats), tokens computed."""
 
-    terms: dict[str, float]
-    observed: dict[str, float]
+    terms: NumberByName
+    observed: NumberByName
     n_tokens: int
 
 
@@ -369,8 +370,8 @@ class Backward:
 
     def _added(self, batch: BatchPlan, step: int, state: Mapping[str, float]) -> BatchTerms:
         job, world = self.job, self.spread.world
-        terms: dict[str, float] = {}
-        observed: dict[str, float] = {}
+        terms: NumberByName = {}
+        observed: NumberByName = {}
         n_tokens = 0.0
         device = self.spread.model.device.type
         # This card alone: by default the state of every visible one would be saved at each step.
@@ -380,7 +381,7 @@ class Backward:
             for at, (number, slices, weight) in enumerate(parts, start=1):
                 # The first part has the seed of a batch that is not divided.
                 torch.manual_seed(derive_seed(job.seed, "dropout", step, *([number] if number else [])))
-                values: dict[str, float] = {}
+                values: NumberByName = {}
                 compute = partial(self._terms, slices, state, values)
                 added = self.spread.add_gradients(compute, weight=weight, last=at == len(parts))
                 for sums, part in ((terms, {n: v.item() for n, v in added.items()}), (observed, values)):
@@ -392,7 +393,7 @@ class Backward:
         return BatchTerms(world.summed(terms), world.summed(observed), round(n_tokens))
 
     def _terms(
-        self, slices: dict[Split, Slice], state: Mapping[str, float], observed: dict[str, float]
+        self, slices: dict[Split, Slice], state: Mapping[str, float], observed: NumberByName
     ) -> dict[str, Tensor]:
         job, model = self.job, self.spread.model
         forward = ForwardStep(job.objective.needs, slices, job.references, state, observed)

@@ -24,7 +24,7 @@ from vestige.core.errors import InputError
 from vestige.core.files import new_folder, read_json
 from vestige.core.ids import content_id, file_digest
 from vestige.core.store import write_sealed
-from vestige.core.text import Fields, Record, one_line
+from vestige.core.text import Fields, NumberByName, Record, one_line
 from vestige.training.batching import Plan, RowSource
 from vestige.training.parallel import ALONE, World
 from vestige.training.settings import TrainingSettings
@@ -65,7 +65,7 @@ class Checkpoints:
             if old.name != f"step-{step}":
                 shutil.rmtree(old)
 
-    def restore(self, step: int, model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, float]:
+    def restore(self, step: int, model: nn.Module, optimizer: torch.optim.Optimizer) -> NumberByName:
         """Restore the state after `step` steps. The objective's state. A damaged file is refused by name."""
         folder = self.folder / f"step-{step}"
         kept = _state(folder)

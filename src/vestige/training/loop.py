@@ -17,7 +17,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import nn
@@ -26,7 +25,7 @@ from transformers import PreTrainedModel
 from vestige.artifacts.records import read_training_log
 from vestige.core.errors import InputError, NotFinite
 from vestige.core.files import append_lines, drop_torn_line, json_line, write_jsonl
-from vestige.core.text import Fields
+from vestige.core.text import Fields, NumberByName, Record
 from vestige.models.forward import on_threads
 from vestige.training.backward import Backward, BatchTerms, reading_for, recomputing
 from vestige.training.batching import BatchPlan, Plan
@@ -99,7 +98,7 @@ MEASURED = ("seconds", "tokens_per_second", "peak_mb")
 """The fields of a line that differ from one run to the next. All others are reproducible."""
 
 
-def reproducible(line: Mapping[str, Any]) -> Fields:
+def reproducible(line: Record) -> Fields:
     """The line without its times and memory, which no two runs share."""
     return {k: v for k, v in line.items() if k not in MEASURED}
 
@@ -139,7 +138,7 @@ class TrainingLog:
         self.waiting.clear()
 
 
-def _measured(seconds: float, n_tokens: int, device: torch.device) -> dict[str, float]:
+def _measured(seconds: float, n_tokens: int, device: torch.device) -> NumberByName:
     """Return a step's cost: seconds, tokens a second, and the peak of memory so far.
 
     On CUDA the peak is the allocator's. Elsewhere the process's resident memory, which includes all that it has loaded.

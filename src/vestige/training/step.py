@@ -10,7 +10,7 @@ from typing import ClassVar, Protocol, runtime_checkable
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from vestige.core.text import TextTuple
+from vestige.core.text import NumberByName, TextTuple
 from vestige.training.batching import SPLITS, Row, Split
 
 
@@ -159,11 +159,11 @@ class ReadsLayer(Protocol):
 class KeepsState(Protocol):
     """The additional interface of an objective that carries numbers from step to step."""
 
-    def start(self) -> dict[str, float]:
+    def start(self) -> NumberByName:
         """The state before the first step."""
         ...
 
-    def advance(self, state: Mapping[str, float], observed: Mapping[str, float]) -> dict[str, float]:
+    def advance(self, state: Mapping[str, float], observed: Mapping[str, float]) -> NumberByName:
         """Return the state after a step, from its observations."""
         ...
 

@@ -19,6 +19,7 @@ from vestige.core.errors import InputError, NotFinite
 from vestige.core.files import read_json, write_json
 from vestige.core.ids import changed_keys
 from vestige.core.seeds import generator
+from vestige.core.text import NumberByName
 from vestige.models.head import how_to_read
 from vestige.training.adapters import add_lora
 from vestige.training.checkpoints import Checkpoints
@@ -132,7 +133,7 @@ class Policy:
         )
         return cls(actor, optimizer, settings, seed)
 
-    def step(self, rollouts: Rollouts, scores: Sequence[float]) -> dict[str, float]:
+    def step(self, rollouts: Rollouts, scores: Sequence[float]) -> NumberByName:
         """Learn from the scores of replies sampled from this policy. Return the numbers of the step.
 
         `score`, `kl` (k1, nats a token) and `entropy` belong to the rollouts. The terms of the loss, `clip_share`
@@ -192,11 +193,11 @@ class Policy:
             order = generator(self.seed, "policy", self.n_steps, epoch).permutation(n).tolist()
             yield from (order[at : at + self.settings.batch_size] for at in range(0, n, self.settings.batch_size))
 
-    def _update(self, rollouts: Rollouts, aimed: losses.Advantages, batch: Sequence[int]) -> dict[str, float]:
+    def _update(self, rollouts: Rollouts, aimed: losses.Advantages, batch: Sequence[int]) -> NumberByName:
         """Take one optimiser step over the replies of `batch`, grouped by length."""
         n_tokens = sum(len(rollouts.replies[i]) for i in batch)
         ordered = sorted(batch, key=lambda i: len(rollouts.prompts[i]) + len(rollouts.replies[i]))
-        sums: dict[str, float] = {}
+        sums: NumberByName = {}
         for at in range(0, len(ordered), self.settings.minibatch_size):
             rows = ordered[at : at + self.settings.minibatch_size]
             prompts, replies = [rollouts.prompts[i] for i in rows], [rollouts.replies[i] for i in rows]
