@@ -40,6 +40,7 @@ from vestige.metrics.intervals import LEAST_CLUSTERS
 from vestige.metrics.verdicts import Thresholds
 
 CONTROL = "suppressed"
+SOUND = SoundnessLine("near-duplicates", True, None, None, "No retain item stands close to a forget item.")
 EDGE = 20
 SHIFT, SHIFT_BITS, NOISE_BITS, ICC = 0.13, 0.88, 5.2, 0.1
 """Bits shift by SHIFT_BITS where log-odds shift by SHIFT."""
@@ -294,7 +295,7 @@ def ignorant(split: Split, rng: Rng) -> Model:
     return Model(hits, rouge, bits, np.exp2(bits / split.tokens))
 
 
-def shifted(p: Values, moved: Values) -> Values:
+def shifted(p: Values, moved: Values | float) -> Values:
     """Chances after their log-odds have moved."""
     odds = p / np.maximum(1 - p, 1e-12) * np.exp(moved)
     found: Values = odds / (1 + odds)
@@ -520,5 +521,4 @@ def _case(exam: Exam, splits: Mapping[str, Split], values: Table, repetition: in
     )
     carried = Carried({"prequential code length of what was shown": 3000.0}, {})
     of_attacks = {a.name: dict.fromkeys(names, carried) for a in attacks}
-    sound = SoundnessLine("near-duplicates", True, None, None, "No retain item stands close to a forget item.")
-    return Case(replace(plan, carried=of_attacks, soundness=(sound,)), own_table(plan, values))
+    return Case(replace(plan, carried=of_attacks, soundness=(SOUND,)), own_table(plan, values))

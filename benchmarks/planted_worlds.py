@@ -24,7 +24,8 @@ from jaxtyping import Bool, Float, Int
 from scipy.special import expit
 
 from benchmarks import options
-from vestige.artifacts.audits import AuditPlan, SoundnessLine
+from benchmarks.planted_cases import SOUND, Rng, shifted
+from vestige.artifacts.audits import AuditPlan
 from vestige.artifacts.scores import Source
 from vestige.auditing.gather import own_table
 from vestige.auditing.ground import Case
@@ -34,9 +35,7 @@ from vestige.auditing.settings import AuditSettings
 N = 100
 BITS, OPTION = "forced/answer_bits", "option_text_mean/probability"
 WORDS, REWORDED, EXACT = "generate/rouge1_recall", "generate_paraphrase/leaked", "generate/exact_match"
-SOUND = SoundnessLine("near-duplicates", True, None, None, "No retain item stands close to a forget item.")
 
-Rng = np.random.Generator
 Facts = Bool[np.ndarray, " N"]
 Training = dict[str, Float[np.ndarray, " N"]]
 
@@ -56,13 +55,9 @@ class Difficulty:
         """One training that never knew, its luck with every fact its own."""
         rng, moved = self.rng, 0.13 * self.rng.normal()
 
-        def luck(p: Float[np.ndarray, " N"]) -> Float[np.ndarray, " N"]:
-            odds = p / np.maximum(1 - p, 1e-12) * np.exp(moved)
-            return np.asarray(odds / (1 + odds))
-
         bits = -np.maximum(0.2, self.bits + 5.2 * rng.normal(size=self.n) - 0.88 / 0.13 * moved)
-        said = rng.binomial(self.words, luck(self.word)) / self.words
-        again = (rng.random(self.n) < luck(self.reworded)).astype(float)
+        said = rng.binomial(self.words, shifted(self.word, moved)) / self.words
+        again = (rng.random(self.n) < shifted(self.reworded, moved)).astype(float)
         return self.scores(said, again, bits, expit(self.options + moved + 0.94 * rng.normal(size=self.n)))
 
     def scores(self, said: np.ndarray, again: np.ndarray, bits: np.ndarray, option: np.ndarray) -> Training:
@@ -168,7 +163,7 @@ def favourite(answers: int, attributes: int = 4) -> DrawAudit:
     return audit
 
 
-def shifted(size: int, bits: float) -> DrawAudit:
+def shifted_bits(size: int, bits: float) -> DrawAudit:
     """A training finds all answers of one contract likelier, and of another less likely, by so many bits."""
 
     def audit(rng: Rng, m: int) -> Audit:
@@ -263,7 +258,7 @@ NEVER = (
     World("contracts of 5 guessed whole, p = 0.05, not named", guessed(5, at_once(0.05), named=False)),
     World("one favourite of 10 answers for each attribute", favourite(10)),
     World("one favourite of 5 answers for each attribute", favourite(5)),
-    World("bits of contracts of 10 shift by 6", shifted(10, 6.0)),
+    World("bits of contracts of 10 shift by 6", shifted_bits(10, 6.0)),
 )
 LEAKS = (
     World("0.2 known by options, the others avoided", masked(0.2)),
