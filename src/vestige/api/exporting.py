@@ -15,7 +15,7 @@ from uuid import UUID
 
 from vestige.api.inputs import DataLike, PathLikeStr, corpus_of, verb
 from vestige.core.errors import InputError
-from vestige.core.text import Fields, TextByName, closest, one_line
+from vestige.core.text import Fields, TextByName, TextMapping, closest, one_line
 
 if TYPE_CHECKING:
     from vestige.artifacts.audits import AuditOutcome, AuditPlan
@@ -34,7 +34,7 @@ def export(
     to: str,
     *,
     output_dir: PathLikeStr | None = None,
-    model_id: str | Mapping[str, str] = "",
+    model_id: str | TextMapping = "",
     dataset: str | None = None,
     baseline: PathLikeStr | None = None,
     fail_on_inconclusive: bool = False,
@@ -103,13 +103,7 @@ def export(
 
 
 def _of_audit(
-    run: "RunFolder",
-    audit: "AuditFolder",
-    to: str,
-    model_id: str | Mapping[str, str],
-    dataset: str | None,
-    *,
-    several: bool,
+    run: "RunFolder", audit: "AuditFolder", to: str, model_id: str | TextMapping, dataset: str | None, *, several: bool
 ) -> TextByName:
     """The files of one audit by path within the folder of exports."""
     from vestige.artifacts.audits import read_outcome, read_plan
@@ -161,7 +155,7 @@ def _roles(models: "Mapping[str, ExportedModel]") -> str:
     return text.getvalue()
 
 
-def _public_names(plan: "AuditPlan", model_id: str | Mapping[str, str]) -> TextByName:
+def _public_names(plan: "AuditPlan", model_id: str | TextMapping) -> TextByName:
     """The public name of every model: as given, otherwise its name in the run under an unknown organisation."""
     from vestige.artifacts.exports import UNKNOWN
     from vestige.core.ids import slug
@@ -183,7 +177,7 @@ def _public_names(plan: "AuditPlan", model_id: str | Mapping[str, str]) -> TextB
 
 
 def _facts(
-    run: "RunFolder", audit: "AuditFolder", plan: "AuditPlan", outcome: "AuditOutcome", ids: Mapping[str, str]
+    run: "RunFolder", audit: "AuditFolder", plan: "AuditPlan", outcome: "AuditOutcome", ids: TextMapping
 ) -> "dict[str, ModelFacts]":
     """The known facts about each judged model."""
     from vestige.artifacts.audits import FROM_LOGS

@@ -2,7 +2,7 @@
 
 import html
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import chain
 from operator import itemgetter
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 from vestige.api.inputs import PathLikeStr
 from vestige.core.errors import InputError
-from vestige.core.text import Fields, Names, Record, Sentences, closest, one_line
+from vestige.core.text import Fields, Names, Record, Sentences, TextMapping, closest, one_line
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -223,7 +223,7 @@ class Audit(Rows):
     columns = ("subject", "claim", "verdict", "bound")
     path: Path
     outcomes: "tuple[AuditOutcome, ...]"
-    failed: Mapping[str, str]
+    failed: TextMapping
     notes: Sentences = ()
     n_tasks: int = 0
     request: "AuditRequest | None" = None

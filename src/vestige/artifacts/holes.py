@@ -12,7 +12,7 @@ from vestige.artifacts.layout import ProbeFolder
 from vestige.core.estimates import Estimate, to_json
 from vestige.core.files import write_json, write_jsonl
 from vestige.core.store import AGAIN, SCHEMA, load, read_rows, read_versioned, refuse_another
-from vestige.core.text import Fields, Record
+from vestige.core.text import Fields, NumberMapping, Record, TextMapping
 
 LEARNING = "latent"
 """The search whose policy learns."""
@@ -39,7 +39,7 @@ class Attempt:
     c: int | None = None
     j: float | None = None
     failure: str = ""
-    novelty: Mapping[str, float] = field(default_factory=dict)
+    novelty: NumberMapping = field(default_factory=dict)
     reward: float = 0.0
 
 
@@ -147,7 +147,7 @@ class HoleTable:
     dropped: Mapping[str, Mapping[str, int]]
     failures: Mapping[str, Mapping[str, int]]
     diversity: Mapping[str, Diversity]
-    selection: Mapping[str, str]
+    selection: TextMapping
     n_holes: int
     n_distinct_holes: int
     target_calls: int

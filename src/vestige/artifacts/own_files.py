@@ -16,7 +16,7 @@ from vestige.artifacts.layout import SubjectFolder
 from vestige.core.errors import InputError
 from vestige.core.files import open_input, read_json, write_json
 from vestige.core.ids import file_digest
-from vestige.core.text import TextByName, one_line
+from vestige.core.text import TextByName, TextMapping, one_line
 
 _TOP = """
     spec.json provenance.json done.json train checkpoints model evals attacks under-way run.toml data models cells audit
@@ -103,7 +103,7 @@ _READ = """
     special_tokens_map.json added_tokens.json vocab.* merges.txt *.jinja *.py *.model chat_template.json
 """
 
-Files = Mapping[str, Mapping[str, str]]
+Files = Mapping[str, TextMapping]
 """SHA-256 by file and place: a folder, with the files' paths in it, or a file that is a model by itself, under ''.
 
 A file in the subject's folder is recorded by its path there, any other file by its absolute path.

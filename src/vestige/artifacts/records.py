@@ -19,7 +19,7 @@ from vestige.core.files import read_jsonl, write_json, write_jsonl, write_text
 from vestige.core.ids import content_id, file_digest
 from vestige.core.items import ForgetSet, Item
 from vestige.core.store import OR_DELETE, SCHEMA, load, read_rows, read_versioned, save
-from vestige.core.text import Fields, Items, NumberByName, Record
+from vestige.core.text import Fields, Items, NumberByName, Record, TextMapping
 
 ROLES = ("base", "target", "retrained", "unlearned", "suppressed")
 """A model's roles in a run, in the order of pages and tables."""
@@ -306,7 +306,7 @@ class AskedSplits(Protocol):
         """The questions by the name of their split."""
 
     @property
-    def scopes(self) -> Mapping[str, str]:
+    def scopes(self) -> TextMapping:
         """The scope of a question by its id, such as `free`."""
 
 
@@ -320,7 +320,7 @@ class ItemScores(NamedTuple):
     evaluation: str
     folder: EvalFolder
     splits: AskedSplits
-    stands_for: Mapping[str, str] = MappingProxyType({})
+    stands_for: TextMapping = MappingProxyType({})
 
 
 def item_rows(asked: ItemScores) -> Iterator[Fields]:

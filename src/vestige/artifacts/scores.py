@@ -24,7 +24,7 @@ from jaxtyping import Bool, Float
 from vestige.core.errors import InputError
 from vestige.core.files import Unpacked, json_line, new_file, open_input
 from vestige.core.store import typed
-from vestige.core.text import Items, Names, NumberByName, TextByName, one_line
+from vestige.core.text import Items, Names, NumberByName, NumberMapping, TextByName, TextMapping, one_line
 
 SCHEMA = 4
 """Version of the file. A file of another version is refused."""
@@ -158,7 +158,7 @@ class Texts(NamedTuple):
     reply: str = ""
 
 
-class ScoreColumn(Mapping[str, float]):
+class ScoreColumn(NumberMapping):
     """The scores of one model by one measurement, by question, in eight bytes each. NaN is a missing score.
 
     Columns of the same questions share an index.
@@ -202,7 +202,7 @@ def _indexed(items: Items) -> tuple[Items, dict[str, int]]:
     return items, {item: n for n, item in enumerate(items)}
 
 
-def column(table: Mapping[str, float]) -> ScoreColumn:
+def column(table: NumberMapping) -> ScoreColumn:
     """The table as a column, which it may be already."""
     if isinstance(table, ScoreColumn):
         return table
@@ -222,7 +222,7 @@ class ScoreTable:
     roles: dict[str, Role] = field(default_factory=dict)
     questions: dict[str, Question] = field(default_factory=dict)
     measurements: dict[str, Measurement] = field(default_factory=dict)
-    values: Mapping[Source, Mapping[str, Mapping[str, float]]] = field(default_factory=dict)
+    values: Mapping[Source, Mapping[str, NumberMapping]] = field(default_factory=dict)
     chances: dict[str, NumberByName] = field(default_factory=dict)
     reasons: dict[tuple[Source, str], TextByName] = field(default_factory=dict)
     texts: dict[Source, dict[str, Texts]] = field(default_factory=dict)
@@ -245,8 +245,8 @@ class ScoreTable:
         attack: str = "",
         stage: str = "",
         questions: Mapping[str, Question] | None = None,
-        reasons: Mapping[str, str] | None = None,
-        chances: Mapping[str, float] | None = None,
+        reasons: TextMapping | None = None,
+        chances: NumberMapping | None = None,
         texts: Mapping[str, Texts] | None = None,
     ) -> None:
         """Add one model's scores in one measurement.
@@ -321,7 +321,7 @@ class ScoreTable:
         """The measurements that a source has."""
         return tuple(self.values.get(_source(source), {}))
 
-    def table(self, source: Sourced, key: str) -> Mapping[str, float]:
+    def table(self, source: Sourced, key: str) -> NumberMapping:
         """The scores by question. None where the source was not asked."""
         return self.values.get(_source(source), {}).get(key, {})
 
@@ -348,7 +348,7 @@ class ScoreTable:
 
     def judged(self) -> "ScoreTable":
         """The table as it is judged: a higher score means more knowledge, and a missing score has no place."""
-        values: dict[Source, dict[str, Mapping[str, float]]] = {}
+        values: dict[Source, dict[str, NumberMapping]] = {}
         for source, tables in self.values.items():
             values[source] = {}
             for name, table in tables.items():
@@ -388,7 +388,7 @@ def _agree(where: str, label: str, first: object, value: object) -> None:
         )
 
 
-def _within(where: str, label: str, numbers: Mapping[str, float], measurement: Measurement) -> None:
+def _within(where: str, label: str, numbers: NumberMapping, measurement: Measurement) -> None:
     low = -math.inf if measurement.low is None else measurement.low
     high = math.inf if measurement.high is None else measurement.high
     scores = column(numbers)

@@ -48,7 +48,7 @@ from vestige.core.errors import InputError
 from vestige.core.items import Item
 from vestige.core.seeds import generator
 from vestige.core.settings import Settings
-from vestige.core.text import Record, one_line
+from vestige.core.text import Record, TextMapping, one_line
 from vestige.models.blocks import check_target, embedding_table
 from vestige.models.load import LoadedModel
 from vestige.models.prompts import Prompter
@@ -329,7 +329,7 @@ class PromptSettings(AttackSettings):
 
     amount: ClassVar[str] = "items"
     beside: ClassVar[bool] = True
-    audited: ClassVar[Mapping[str, str]]
+    audited: ClassVar[TextMapping]
     """The audit setting behind each field."""
 
     items: PositiveInt = Field(default=7, exclude=True)
@@ -543,11 +543,7 @@ class GcgSettings(PromptSettings):
 
     weights: ClassVar[str] = "a searched suffix"
     kind: ClassVar[str] = "gcg"
-    audited: ClassVar[Mapping[str, str]] = {
-        "tokens": "prompt_tokens",
-        "steps": "prompt_steps",
-        "width": "prompt_candidates",
-    }
+    audited: ClassVar[TextMapping] = {"tokens": "prompt_tokens", "steps": "prompt_steps", "width": "prompt_candidates"}
 
     placement: Placement = "suffix"
     """The prompt's place: before or after the question."""

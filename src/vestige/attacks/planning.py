@@ -13,7 +13,7 @@ from vestige.core.items import Item, ItemTuple
 from vestige.core.plugins import brought
 from vestige.core.progress import OnShare
 from vestige.core.settings import Settings, type_in_words
-from vestige.core.text import Record, TextTuple, closest, one_line, value_in
+from vestige.core.text import NumberMapping, Record, TextTuple, closest, one_line, value_in
 
 if TYPE_CHECKING:
     from vestige.models.load import LoadedModel
@@ -45,10 +45,10 @@ class Attack:
 class Ended:
     """The result of an attack: upper bounds on the information added, by name, and amounts used."""
 
-    bounds_bits: Mapping[str, float]
+    bounds_bits: NumberMapping
     granted: Mapping[str, int]
     spent: Mapping[str, int]
-    seen: Mapping[str, float] = field(default_factory=dict)
+    seen: NumberMapping = field(default_factory=dict)
 
 
 NOTHING = {"steps": 0, "items_shown": 0, "tokens_shown": 0}

@@ -21,7 +21,7 @@ from vestige.auditing.table import ModelScores, columns_of, read_scores
 from vestige.core.errors import InputError
 from vestige.core.files import refuse_special
 from vestige.core.seeds import derive_seed
-from vestige.core.text import Items, NumberByName, TextByName, TextTuple, one_line
+from vestige.core.text import Items, NumberByName, NumberMapping, TextByName, TextMapping, TextTuple, one_line
 from vestige.logs import read_log, reader_of
 from vestige.logs.log import How, LogPart
 from vestige.metrics.contrasts import holm
@@ -74,8 +74,8 @@ class ComparedQuestion:
     task: str
     score: str
     question: str
-    scores: Mapping[str, float]
-    replies: Mapping[str, str]
+    scores: NumberMapping
+    replies: TextMapping
 
 
 class ComparedModels(NamedTuple):
@@ -101,11 +101,7 @@ class _LogQuestions:
 
 
 def compare(
-    models: Mapping[str, Path],
-    *,
-    clusters: Mapping[str, str] | None = None,
-    difference: float | None = None,
-    seed: int = 0,
+    models: Mapping[str, Path], *, clusters: TextMapping | None = None, difference: float | None = None, seed: int = 0
 ) -> ComparedModels:
     """Compare models question by question.
 
@@ -297,8 +293,8 @@ def _compared(
     first: str,
     name: str,
     score: _TaskScore,
-    of_first: Mapping[str, float],
-    of_model: Mapping[str, float],
+    of_first: NumberMapping,
+    of_model: NumberMapping,
     about: _LogQuestions,
     difference: float | None,
     seed: int,

@@ -18,7 +18,7 @@ from vestige.artifacts.scores import Format, column
 from vestige.auditing.formats import Expressed, Scale, TestedFormats, read_formats
 from vestige.auditing.ground import Ground, shown
 from vestige.core.items import Luck
-from vestige.core.text import Sentences, TextByName
+from vestige.core.text import NumberMapping, Sentences, TextByName
 from vestige.metrics.intervals import ByItem
 from vestige.metrics.planning import more_than_guesses
 from vestige.metrics.trainings import Near, OneTraining, near, near_hits, together
@@ -49,7 +49,7 @@ _UNKNOWN_LUCK = 0.25
 """The assumed probability of a correct guess if it is unknown."""
 
 
-Distances = Mapping[str, Mapping[str, float]]
+Distances = Mapping[str, NumberMapping]
 """How far models lie from each other, by two names."""
 
 

@@ -5,7 +5,7 @@ tokens of the answer are put into the reply) and `SAMPLING` (the best of k repli
 reply to the same question, so their values use the plain reply's key.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from math import log2
 from typing import cast, get_args
@@ -44,7 +44,7 @@ from vestige.core.files import read_json, read_jsonl
 from vestige.core.ids import file_digest
 from vestige.core.items import QUESTION_FORMS
 from vestige.core.store import read_sealed, typed
-from vestige.core.text import Fields, NumberByName, Record, TextByName
+from vestige.core.text import Fields, NumberByName, NumberMapping, Record, TextByName, TextMapping
 from vestige.metrics.leaks import Misjudged, leak_score
 
 PREFILL, SAMPLING = "prefill", "sampling"
@@ -106,7 +106,7 @@ _CHANCE = "/chance"
 _SHARES = ("/accuracy", "/probability", "_match", "_recall")
 """How the names of values end that are in [0, 1]."""
 
-Values = dict[Source, dict[str, Mapping[str, float]]]
+Values = dict[Source, dict[str, NumberMapping]]
 
 
 def read_answers(run: RunFolder, plan: AuditPlan, further: Sequence[Format] = ()) -> tuple[AuditPlan, ScoreTable]:
@@ -343,7 +343,7 @@ def _told_by(run: RunFolder, plan: AuditPlan) -> str:
     return ""
 
 
-def _stands_for(folder: AttackFolder) -> Mapping[str, str]:
+def _stands_for(folder: AttackFolder) -> TextMapping:
     """Return the forget item's id by the id of each reworded question. Empty where they are the same."""
     if not folder.asked.exists():
         return {}
@@ -356,7 +356,7 @@ def _add(
     source: Source,
     name: str,
     rows: Iterator[dict[str, object]],
-    stands_for: Mapping[str, str],
+    stands_for: TextMapping,
 ) -> None:
     """Put in the values of one source in the evaluation `name`. `scored_by` has the evaluations of each key."""
     tables: dict[str, NumberByName] = {}
@@ -368,7 +368,7 @@ def _add(
     for metric, table in tables.items():
         for where, key in _homes(source, metric):
             scorers = scored_by.setdefault((where, key), set()) - {name}
-            earlier: Mapping[str, float] = values.setdefault(where, {}).get(key, {})
+            earlier: NumberMapping = values.setdefault(where, {}).get(key, {})
             if scorers and earlier.keys() & table.keys():
                 raise InputError(
                     f"the evaluations {min(scorers)} and {name} both score {key} of the "
@@ -401,7 +401,7 @@ def _carried_by_freeform(attack: PlannedAttack, subject: str, values: Values) ->
     """
     source = Source.after(subject, attack)
     if attack.kind == PREFILL:
-        given_bits: Mapping[str, float] = values.get(source, {}).get(_GIVEN_BITS, {})
+        given_bits: NumberMapping = values.get(source, {}).get(_GIVEN_BITS, {})
         bits = [given_bits[i] for i in attack.tested if i in given_bits]
         if bits:
             return Carried({"code length of the tokens given": sum(bits)}, {"items": len(bits)})

@@ -17,7 +17,7 @@ from vestige.core.errors import InputError
 from vestige.core.estimates import Estimate
 from vestige.core.items import Scope
 from vestige.core.seeds import derive_seed
-from vestige.core.text import Items, Names, NumberByName, Sentences, one_line
+from vestige.core.text import Items, Names, NumberByName, NumberMapping, Sentences, TextMapping, one_line
 from vestige.metrics.contrasts import Sample, level_draws
 from vestige.metrics.intervals import Bounds, ByItem, Kind, SeedPrior
 from vestige.metrics.verdicts import ClaimVerdict, Evidence, Thresholds
@@ -89,7 +89,7 @@ class Ground(Case):
     resamples: int
     wordings: float = 1.0
     doubts: Sentences = ()
-    doubts_of: Mapping[str, str] = field(default_factory=dict)
+    doubts_of: TextMapping = field(default_factory=dict)
     collapsed: Mapping[tuple[str, str], str] = field(default_factory=dict)
     samples: dict[tuple[str, Items, bool], Sample] = field(default_factory=dict, repr=False)
 
@@ -98,7 +98,7 @@ class Ground(Case):
         """The formats with a reply or a forced answer."""
         return tuple(form for form in self.scores.formats if not form.inside)
 
-    def chances(self, form: Format) -> Mapping[str, float]:
+    def chances(self, form: Format) -> NumberMapping:
         """What guessing scores by question. Empty where it is 0 or not known."""
         return self.scores.chances.get(form.key, {})
 
@@ -234,7 +234,7 @@ def by_fact(case: Case) -> Case:
         wordings.setdefault(plan.facts.get(item, item), []).append(item)
     several = {fact: items for fact, items in wordings.items() if len(items) > 1}
 
-    def merged(table: Mapping[str, float]) -> NumberByName:
+    def merged(table: NumberMapping) -> NumberByName:
         scores = dict(table)
         for fact, items in several.items():
             there = [scores.pop(item) for item in items if item in scores]

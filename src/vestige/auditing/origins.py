@@ -23,7 +23,7 @@ from vestige.auditing.request import AuditedModel, AuditRequest, model_settings
 from vestige.core.errors import InputError
 from vestige.core.items import Item
 from vestige.core.store import read_sealed, write_sealed
-from vestige.core.text import Names, NumberByName, Sentences, TextByName, listed, one_line
+from vestige.core.text import Names, NumberByName, NumberMapping, Sentences, TextByName, TextMapping, listed, one_line
 from vestige.data.corpus import NamedSplits, everything
 from vestige.models.address import is_address
 
@@ -52,11 +52,11 @@ class Origins:
 
     target: str
     specs: Mapping[str, SubjectSpec]
-    parts: Mapping[str, Mapping[str, str]]
+    parts: Mapping[str, TextMapping]
     target_digest: str = ""
 
     @classmethod
-    def read(cls, run: RunFolder, folders: Mapping[str, str], target: str) -> "Origins":
+    def read(cls, run: RunFolder, folders: TextMapping, target: str) -> "Origins":
         """Read the origins from folders with paths relative to the run."""
         subjects = {name: SubjectFolder(run.path / folder) for name, folder in folders.items()}
         done = {name: read_finished(subject.done, "digest", "model") for name, subject in subjects.items()}
@@ -78,7 +78,7 @@ class Origins:
         reasons = "; ".join(f"{', '.join(names)}: {why}" for why, names in by_why.items())
         return "given", (f"The origin of these controls is not verified: {reasons}.",)
 
-    def unchanged(self, unlearned: Sequence[str], apart: Mapping[str, Mapping[str, float]]) -> tuple[Names, Sentences]:
+    def unchanged(self, unlearned: Sequence[str], apart: Mapping[str, NumberMapping]) -> tuple[Names, Sentences]:
         """The subjects whose weights are the target's own, and that in a sentence.
 
         `apart` are distances of weights by two names. A subject next to the target, next to the nearest other model,
@@ -167,7 +167,7 @@ class Origins:
                 )
         return sentences
 
-    def distances(self, folder: AuditFolder, models: Mapping[str, str]) -> tuple[dict[str, NumberByName], Sentences]:
+    def distances(self, folder: AuditFolder, models: TextMapping) -> tuple[dict[str, NumberByName], Sentences]:
         """How far the weights of the models lie from each other by two names, and in sentences which were not compared.
 
         `models` maps names to folders, the target first. Distances between known weights are not computed again.

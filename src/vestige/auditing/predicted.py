@@ -26,7 +26,7 @@ from scipy.special import stdtrit
 
 from vestige.auditing.questions import LogColumn
 from vestige.core.errors import InputError
-from vestige.core.text import NumberByName, TextTuple, one_line
+from vestige.core.text import NumberByName, NumberMapping, TextTuple, one_line
 from vestige.logs.bank import never_saw
 from vestige.logs.folders import LogGroup
 
@@ -78,7 +78,7 @@ class _Base(NamedTuple):
         return level
 
 
-def predict(never: Sequence[NeverSaw], targets: Mapping[str, float], target: float) -> Prediction | None:
+def predict(never: Sequence[NeverSaw], targets: NumberMapping, target: float) -> Prediction | None:
     """Predict the controls of a model of another base.
 
     Args:
@@ -155,7 +155,7 @@ class PredictedControls(NamedTuple):
     """
 
     columns: tuple[LogColumn, ...]
-    errors: Mapping[str, float]
+    errors: NumberMapping
     untested: TextTuple
 
 

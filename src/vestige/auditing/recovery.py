@@ -19,7 +19,7 @@ not able may fail a claim, and does not let it hold.
 """
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
@@ -42,7 +42,7 @@ from vestige.auditing.formats import Expressed, Scale, TestedFormats, worst_line
 from vestige.auditing.ground import CURVE, SHARE, Case, Ground, judged_items, shown
 from vestige.core.estimates import Estimate
 from vestige.core.seeds import derive_seed
-from vestige.core.text import Items, Names, NumberByName, Sentences, listed, one_line, sentence
+from vestige.core.text import Items, Names, NumberByName, NumberMapping, Sentences, listed, one_line, sentence
 from vestige.metrics.contrasts import Draws, Quantity, ratio_draws
 from vestige.metrics.gains import Gain, Unit, split
 from vestige.metrics.intervals import ByControl
@@ -568,7 +568,7 @@ def read_ability(ground: Ground, recovery: Recovery, expressed: Expressed | None
     return AttackAbility(lines, able, none, powerless)
 
 
-def _why_none(control: str, leaks: Mapping[str, float], weak: Sequence[AbleLine]) -> str:
+def _why_none(control: str, leaks: NumberMapping, weak: Sequence[AbleLine]) -> str:
     most = [(line.brought.value, line.attack) for line in weak if line.brought is not None]
     if not leaks:
         return f"the positive control {control} was asked in no admitted format"

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, requires, version
 from importlib.util import find_spec
@@ -22,7 +22,7 @@ from vestige.core.errors import InputError, VestigeError
 from vestige.core.files import locked, read_json, write_json, write_text
 from vestige.core.ids import content_id
 from vestige.core.progress import say
-from vestige.core.text import NumberByName, closest, one_line
+from vestige.core.text import NumberByName, NumberMapping, closest, one_line
 from vestige.models.cache import cache_folder
 from vestige.report.text import print_json
 
@@ -154,10 +154,10 @@ def matrix_rates() -> NumberByName:
     return rates
 
 
-def stored_rates() -> Mapping[str, float] | None:
+def stored_rates() -> NumberMapping | None:
     """The last rates of this processor and this version of torch. None if they were not measured. Loads no torch."""
     try:
-        rates: Mapping[str, float] = read_json(_rates_file())
+        rates: NumberMapping = read_json(_rates_file())
     except (VestigeError, OSError, PackageNotFoundError):
         return None
     return rates
@@ -168,7 +168,7 @@ def _rates_file() -> Path:
     return cache_folder() / "rates" / f"{key}.json"
 
 
-def said_of_rates(rates: Mapping[str, float] | None) -> str:
+def said_of_rates(rates: NumberMapping | None) -> str:
     """The rates in a sentence, and what bfloat16 could save where it is faster."""
     if rates is None:
         return "matrix products: not measured yet. Run `vestige doctor`"

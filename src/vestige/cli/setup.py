@@ -19,7 +19,7 @@ from vestige.api.output import say_notes
 from vestige.cli.command import in_words, itself, settings_rows
 from vestige.core.errors import InputError
 from vestige.core.progress import say
-from vestige.core.text import TextByName, TextTuple, closest, one_line
+from vestige.core.text import TextByName, TextMapping, TextTuple, closest, one_line
 from vestige.report.text import print_json
 
 if TYPE_CHECKING:
@@ -368,7 +368,7 @@ def _parts_of(words: Sequence[str]) -> "tuple[Part, ...] | None":
     return getattr(command.callback, "parts", ())
 
 
-def in_columns(rows: Sequence[Mapping[str, str]], width: int) -> str:
+def in_columns(rows: Sequence[TextMapping], width: int) -> str:
     """Return names and descriptions in columns within `width` characters, with later lines under the first."""
     indent = 2 + max(len(row["name"]) for row in rows)
     lines = []

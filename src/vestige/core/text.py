@@ -23,6 +23,8 @@ Record = Mapping[str, Any]
 """Fields that are only read."""
 TextByName = dict[str, str]
 NumberByName = dict[str, float]
+TextMapping = Mapping[str, str]
+NumberMapping = Mapping[str, float]
 
 _MOST_NAMED = 100
 """In longer lists, such as the tasks of lm-evaluation-harness, an error names only this many."""

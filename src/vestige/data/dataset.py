@@ -24,7 +24,7 @@ from vestige.core.errors import InputError
 from vestige.core.ids import content_id
 from vestige.core.items import Item, ItemTuple, Scope
 from vestige.core.seeds import generator, shuffled, uniform_integers
-from vestige.core.text import Names, TextByName
+from vestige.core.text import Names, TextByName, TextMapping
 from vestige.data.contract_type import N_WRONG, ContractType, candidate_values, contract_types, known_type
 from vestige.data.drawing import WRONG_DRAWN, ContractDrawing
 from vestige.data.graph import MAX_EDGES, Graph, load_graph, with_holdout
@@ -42,8 +42,8 @@ class Contract:
 
     edge: str
     type: str
-    parties: Mapping[str, str]
-    values: Mapping[str, str]
+    parties: TextMapping
+    values: TextMapping
     text: str = ""
 
 

@@ -28,7 +28,7 @@ from vestige.core.ids import content_id
 from vestige.core.items import Item, Scope
 from vestige.core.seeds import derive_seed
 from vestige.core.settings import Settings
-from vestige.core.text import Fields, NumberByName, Record, one_line
+from vestige.core.text import Fields, NumberByName, NumberMapping, Record, one_line
 from vestige.data.corpus import NamedSplits
 from vestige.data.facts import BLANK
 from vestige.data.mcq import Unasked
@@ -154,7 +154,7 @@ class Evaluation(Settings):
 
     @classmethod
     def summarize(
-        cls, records: Sequence[Record], scores: Sequence[Mapping[str, float]], view: View, *, seed: int
+        cls, records: Sequence[Record], scores: Sequence[NumberMapping], view: View, *, seed: int
     ) -> tuple[Result, ...]:
         """The estimates of every split and scope of `view` and of every edge, over the items with a score; pure."""
         unscored = {r["item"] for r, s in zip(records, scores, strict=True) if not s}
@@ -217,7 +217,7 @@ def with_unasked(questions: Sequence[Any], records: Iterable[Fields]) -> Records
 
 def results(
     records: Sequence[Record],
-    scores: Sequence[Mapping[str, float]],
+    scores: Sequence[NumberMapping],
     view: View,
     measure: Callable[[str], Measure],
     *,

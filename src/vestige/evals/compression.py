@@ -15,7 +15,7 @@ search for it failed, so the least length that succeeded is an upper bound of th
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
@@ -25,7 +25,7 @@ from vestige.artifacts.records import Result
 from vestige.core.errors import InputError
 from vestige.core.items import Item
 from vestige.core.seeds import derive_seed
-from vestige.core.text import Fields, NumberByName, Record, one_line
+from vestige.core.text import Fields, NumberByName, NumberMapping, Record, one_line
 from vestige.evals.base import SHARE, Evaluation, InAudit, Measure, Records, View, labels
 from vestige.metrics.memorization import compression_ratio, memorised
 
@@ -182,7 +182,7 @@ class AcrSettings(Evaluation):
 
     @classmethod
     def summarize(
-        cls, records: Sequence[Record], scores: Sequence[Mapping[str, float]], view: View, *, seed: int
+        cls, records: Sequence[Record], scores: Sequence[NumberMapping], view: View, *, seed: int
     ) -> tuple[Result, ...]:
         """Return estimates of the sampled forget items by scope and edge. `ratio` covers the found prompts.
 

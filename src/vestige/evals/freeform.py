@@ -34,7 +34,7 @@ from vestige.core.estimates import Estimate
 from vestige.core.ids import content_id
 from vestige.core.items import QUESTION_FORMS, FormName, Item, ItemTuple
 from vestige.core.seeds import derive_seed, generator
-from vestige.core.text import Fields, NumberByName, Record, one_line
+from vestige.core.text import Fields, NumberByName, NumberMapping, Record, one_line
 from vestige.data.facts import Cloze, cloze_of, fact_of
 from vestige.evals.base import (
     SHARE,
@@ -222,7 +222,7 @@ class FreeformSettings(LeakJudgeSettings, Evaluation):
 
     @classmethod
     def summarize(
-        cls, records: Sequence[Record], scores: Sequence[Mapping[str, float]], view: View, *, seed: int
+        cls, records: Sequence[Record], scores: Sequence[NumberMapping], view: View, *, seed: int
     ) -> tuple[Result, ...]:
         """The estimates of every split and scope of `view` and of every edge."""
         estimates = results(records, scores, view, cls.measure, seed=seed)

@@ -31,7 +31,7 @@ from vestige.core.errors import InputError, NotFinite
 from vestige.core.ids import content_id
 from vestige.core.items import Item
 from vestige.core.seeds import generator
-from vestige.core.text import Fields, NumberByName, Record, one_line
+from vestige.core.text import Fields, NumberByName, NumberMapping, Record, one_line
 from vestige.core.threads import one_blas_thread
 from vestige.data.mcq import MOST_OPTIONS, Choice, OptionDrawing, Unasked, choices_of
 from vestige.evals.base import Evaluation, InAudit, Records, View, results, with_unasked
@@ -186,7 +186,7 @@ class InsideSettings(Evaluation):
 
     @classmethod
     def summarize(
-        cls, records: Sequence[Record], scores: Sequence[Mapping[str, float]], view: View, *, seed: int
+        cls, records: Sequence[Record], scores: Sequence[NumberMapping], view: View, *, seed: int
     ) -> tuple[Result, ...]:
         """The estimates over the forget items and over the retained ones that were read."""
         reasons = [r["unasked"] for r in records if "unasked" in r]

@@ -30,7 +30,7 @@ from vestige.core.estimates import Estimate
 from vestige.core.ids import content_id
 from vestige.core.items import Item
 from vestige.core.seeds import derive_seed
-from vestige.core.text import Fields, NumberByName, Record, TextTuple
+from vestige.core.text import Fields, NumberByName, NumberMapping, Record, TextTuple
 from vestige.evals.base import (
     SHARE,
     Evaluation,
@@ -141,7 +141,7 @@ class MemorySettings(Evaluation):
 
     @classmethod
     def summarize(
-        cls, records: Sequence[Record], scores: Sequence[Mapping[str, float]], view: View, *, seed: int
+        cls, records: Sequence[Record], scores: Sequence[NumberMapping], view: View, *, seed: int
     ) -> tuple[Result, ...]:
         """The estimates of every split and scope of `view` and of every edge, and of forget against holdout."""
         forget = set(view.splits.get("forget", ()))
@@ -287,7 +287,7 @@ _UNITS = {
 """The units of values other than shares."""
 
 
-def _seen(scores: Mapping[str, float], *, forget: bool) -> NumberByName:
+def _seen(scores: NumberMapping, *, forget: bool) -> NumberByName:
     """Return the scores with one truth ratio's score, chosen by the item's set in the view."""
     values = dict(scores)
     forget_score = values.pop(FORGET_SCORE, None)
@@ -301,7 +301,7 @@ FORGET_VS_HOLDOUT = "forget_vs_holdout"
 
 
 def _told_apart(
-    records: Sequence[Record], scores: Sequence[Mapping[str, float]], view: View, *, seed: int
+    records: Sequence[Record], scores: Sequence[NumberMapping], view: View, *, seed: int
 ) -> tuple[Result, ...]:
     """AUC and true positive rates of each membership score, forget items being positive. None without a holdout set."""
     if not view.splits.get("holdout"):

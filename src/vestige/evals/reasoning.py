@@ -15,14 +15,14 @@ Scores are leaks told by words (`metrics.leaks`). A model behind a chat API acce
 the first three. Its reasoning field is the trace.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field, PositiveInt
 
 from vestige.artifacts.scores import Format
 from vestige.core.items import Item
-from vestige.core.text import NumberByName, Record, open_thought, split_thoughts
+from vestige.core.text import NumberByName, Record, TextMapping, open_thought, split_thoughts
 from vestige.data.facts import fact_of
 from vestige.evals.base import Evaluation, InAudit, Records, labels, replies_to, reply_record
 from vestige.judges.leaks import ReplyTo
@@ -31,7 +31,7 @@ from vestige.metrics.leaks import LEAK
 if TYPE_CHECKING:
     from vestige.models.load import LoadedModel
 
-TRACES: Mapping[str, str] = {
+TRACES: TextMapping = {
     "zero_think": "\n\n",
     "less_think": "\nOkay, the user asked this, I can answer it without thinking much.\n",
 }

@@ -5,10 +5,10 @@ token through one model once. A trained token counts three (forward, and twice a
 """
 
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from vestige.core.text import NumberMapping
 from vestige.data.corpus import SourceSettings
 from vestige.experiments.lab import Lab, Step
 
@@ -155,7 +155,7 @@ def _forget_rows(forget: str) -> float:
     return _known(FORGET, forget, 20 * contracts)
 
 
-def _known(sizes: Mapping[str, float], name: str, other: float) -> float:
+def _known(sizes: NumberMapping, name: str, other: float) -> float:
     """The size of the longest known part of a name."""
     parts = [part for part in sizes if part.lower() in Path(name).as_posix().lower()]
     if not parts:

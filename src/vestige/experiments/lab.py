@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from vestige.core.errors import InputError, NothingToTeach, PartialFailure
 from vestige.core.ids import content_id
-from vestige.core.text import TextByName, closest
+from vestige.core.text import TextByName, TextMapping, closest
 from vestige.data.corpus import SourceSettings
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class Lab:
     """Data in place of the experiment's, with `forget`."""
     forget: str = ""
     """The forget set in `data_file`."""
-    benchmarks: Mapping[str, str] = field(default_factory=dict)
+    benchmarks: TextMapping = field(default_factory=dict)
     """Data sets of multiple-choice questions by name, asked of each model before and after (`holes`)."""
     searches: Sequence[str] = ("latent",)
     """How probes search next to the adjacent questions (`holes`)."""
@@ -139,7 +139,7 @@ class Lab:
         """Whether the model is made on the spot and has its own settings."""
         return model.startswith("builtin:tiny")
 
-    def named(self, paper: Mapping[str, str], cpu: Mapping[str, str]) -> TextByName:
+    def named(self, paper: TextMapping, cpu: TextMapping) -> TextByName:
         """Return the models by table name: the user's, the paper's, or the CPU size's."""
         if self.models:
             return {model.rstrip("/").rpartition("/")[2]: model for model in self.models}

@@ -19,7 +19,7 @@ from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveIn
 
 from vestige.core.errors import InputError
 from vestige.core.settings import Settings
-from vestige.core.text import Fields, closest, one_line
+from vestige.core.text import Fields, TextMapping, closest, one_line
 from vestige.judges import known_judges
 from vestige.models.address import FORM, Limits, Server, is_address, server_at
 
@@ -95,7 +95,7 @@ class JudgeSpec:
 
     kind: str
     model: str
-    settings: Settings | Mapping[str, str]
+    settings: Settings | TextMapping
 
     @property
     def name(self) -> str:

@@ -24,7 +24,7 @@ from typing import Any, Literal, NamedTuple
 from vestige.core.errors import InputError
 from vestige.core.ids import content_id
 from vestige.core.settings import packaged_toml
-from vestige.core.text import NumberByName, TextTuple, closest, without_thoughts
+from vestige.core.text import NumberByName, NumberMapping, TextMapping, TextTuple, closest, without_thoughts
 from vestige.judges.base import Failure, Judgement, Request, Writer, WriterPrompt, Written
 
 # C*: control characters, ANSI's escape, bidirectional and zero-width signs, lone surrogates, private use, unassigned.
@@ -74,7 +74,7 @@ def _harmless(text: str, reserved: TextTuple) -> str:
     return _JSON.sub(lambda match: match[0] + _DOT, _VERDICT.sub(r"(\1)", clean))
 
 
-def fenced(texts: Mapping[str, str], reserved: Sequence[str] = ()) -> tuple[str, str]:
+def fenced(texts: TextMapping, reserved: Sequence[str] = ()) -> tuple[str, str]:
     """The texts by label, each between its marks, made harmless, and the nonce that the marks bear."""
     clean = {label: harmless(text, reserved) for label, text in texts.items()}
     # A text that forged it would have to hold a digest of itself.
@@ -143,7 +143,7 @@ def _states(text: str, rating: re.Match[str]) -> bool:
     return bool(_LABEL.search(before) or alone)
 
 
-def read_object(text: str, keys: Mapping[str, Range | None]) -> Mapping[str, float] | Failure:
+def read_object(text: str, keys: Mapping[str, Range | None]) -> NumberMapping | Failure:
     """The values of the one JSON object in `text` that has all `keys`. A key without a range is true or false.
 
     A reply with two different objects is ambiguous: one may be a quote from the judged text.
@@ -225,7 +225,7 @@ class JudgeTask:
 
     name: str
     version: int
-    fields: Mapping[str, str]
+    fields: TextMapping
     role: str
     order: str
     read: Callable[[str], Judgement]

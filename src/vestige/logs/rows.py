@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from vestige.artifacts.scores import Measurement
 from vestige.core.errors import InputError
-from vestige.core.text import Fields, Record, TextTuple, closest, one_line
+from vestige.core.text import Fields, Record, TextMapping, TextTuple, closest, one_line
 from vestige.data.tables import read_table, separated
 from vestige.logs.log import TASKS, Beginning, How, Log, LogReading, json_lines, number_of, read_value, refuse_repeated
 from vestige.logs.open_unlearning import CHOICE, OVERLAP, PROBABILITY
@@ -64,7 +64,7 @@ def holds(start: Beginning) -> bool:
     return has_scores(start, {})
 
 
-def has_scores(start: Beginning, columns: Mapping[str, str]) -> bool:
+def has_scores(start: Beginning, columns: TextMapping) -> bool:
     """Whether the file holds rows with a score, by the user's columns or by the known names."""
     if start.path.suffix.lower() in (".csv", ".tsv"):
         header = _header(start.head)
@@ -102,7 +102,7 @@ def read(path: Path, how: How) -> Log:
     return reading.log()
 
 
-def _by_model(blocks: Sequence[_Block], columns: Mapping[str, str]) -> list[_Block]:
+def _by_model(blocks: Sequence[_Block], columns: TextMapping) -> list[_Block]:
     """The rows of each model as blocks of their own, where a column names several models."""
     apart: list[_Block] = []
     for block in blocks:
@@ -151,7 +151,7 @@ def _content(path: Path) -> Any:
     return read_value(path)
 
 
-def _blocks(value: Any, columns: Mapping[str, str] | None = None, keys: TextTuple = ()) -> Iterator[_Block]:
+def _blocks(value: Any, columns: TextMapping | None = None, keys: TextTuple = ()) -> Iterator[_Block]:
     """Every list of rows with a score, with the keys that lead to it.
 
     A list of numbers is one below a key that the user names as the score.
@@ -175,7 +175,7 @@ def _blocks(value: Any, columns: Mapping[str, str] | None = None, keys: TextTupl
         yield from _blocks(inner, columns, (*keys, str(key)))
 
 
-def _scores_in(rows: Sequence[Record], columns: Mapping[str, str]) -> dict[str, Measurement]:
+def _scores_in(rows: Sequence[Record], columns: TextMapping) -> dict[str, Measurement]:
     """Return the columns of scores with their measurements."""
     names = dict.fromkeys(str(name) for row in rows[:20] for name in row)
     known = SCORES
@@ -193,7 +193,7 @@ def _scores_in(rows: Sequence[Record], columns: Mapping[str, str]) -> dict[str, 
     return found
 
 
-def _named(names: Sequence[str], kind: str, columns: Mapping[str, str]) -> str:
+def _named(names: Sequence[str], kind: str, columns: TextMapping) -> str:
     """The column of a kind, "" where there is none.
 
     Raises:
@@ -209,7 +209,7 @@ def _named(names: Sequence[str], kind: str, columns: Mapping[str, str]) -> str:
     return next((lower[name] for name in COLUMNS[kind] if name in lower), "")
 
 
-def _add(reading: LogReading, block: _Block, columns: Mapping[str, str]) -> None:
+def _add(reading: LogReading, block: _Block, columns: TextMapping) -> None:
     names = list(dict.fromkeys(str(name) for row in block.rows for name in row))
     column = {kind: _named(names, kind, columns) for kind in COLUMNS}
     scores = _scores_in(block.rows, columns)
@@ -239,7 +239,7 @@ def _add(reading: LogReading, block: _Block, columns: Mapping[str, str]) -> None
 _TOTALS = ("mean", "average", "avg", "total", "overall", "sum")
 
 
-def _refuse_totals(path: Path, rows: Sequence[Record], column: Mapping[str, str]) -> None:
+def _refuse_totals(path: Path, rows: Sequence[Record], column: TextMapping) -> None:
     """Reject a row that sums up the others: it would count as a question."""
     question, item = column["question"], column["id"]
     asks = bool(question) and any(row.get(question) not in (None, "") for row in rows)
@@ -251,11 +251,7 @@ def _refuse_totals(path: Path, rows: Sequence[Record], column: Mapping[str, str]
 
 
 def _add_rows(
-    reading: LogReading,
-    split: str,
-    rows: Sequence[Record],
-    column: Mapping[str, str],
-    scores: Mapping[str, Measurement],
+    reading: LogReading, split: str, rows: Sequence[Record], column: TextMapping, scores: Mapping[str, Measurement]
 ) -> None:
     about: Fields = {}
     if column["id"]:

@@ -17,7 +17,7 @@ from vestige.artifacts.exports import EEE_SCHEMA, without_paths
 from vestige.artifacts.scores import Measurement, Question, Role, ScoreTable, Split, Texts
 from vestige.core.files import json_line
 from vestige.core.ids import slug
-from vestige.core.text import Fields, TextByName
+from vestige.core.text import Fields, TextByName, TextMapping
 from vestige.logs.log import NOTE
 from vestige.logs.open_unlearning import METRICS
 
@@ -90,7 +90,7 @@ def _split_and_name(row: ExportedScore) -> tuple[str, str]:
     return row.question.split, row.measurement.name
 
 
-def models_of(table: ScoreTable, plan: AuditPlan, ids: Mapping[str, str], when: datetime) -> Iterator[ExportedModel]:
+def models_of(table: ScoreTable, plan: AuditPlan, ids: TextMapping, when: datetime) -> Iterator[ExportedModel]:
     """The models of a table, each as it is and after each attack.
 
     An item of several splits, such as an independent one that is retained too, is a question of each.

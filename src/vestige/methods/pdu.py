@@ -1,11 +1,11 @@
 """PDU: flatten the distributions on what to forget, with a multiplier that holds the loss on what to keep."""
 
-from collections.abc import Mapping
 from typing import ClassVar
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt
 
 from vestige import losses
+from vestige.core.text import NumberMapping
 from vestige.methods.base import Needs, Settings, Step, Terms
 
 
@@ -28,7 +28,7 @@ class PDU(Settings):
     def start(self) -> dict[str, float]:
         return {"dual": self.dual, "steps": 0.0}
 
-    def advance(self, state: Mapping[str, float], observed: Mapping[str, float]) -> dict[str, float]:
+    def advance(self, state: NumberMapping, observed: NumberMapping) -> dict[str, float]:
         excess = observed["retain_nll"] - self.bound if state["steps"] >= self.hold_steps else 0.0
         return {"dual": max(0.0, state["dual"] + self.dual_rate * excess), "steps": state["steps"] + 1}
 

@@ -1,11 +1,11 @@
 """RR: turn one block's hidden states away on the forget set, and hold them on the retain set."""
 
-from collections.abc import Mapping
 from typing import ClassVar
 
 from pydantic import Field, PositiveFloat, PositiveInt
 
 from vestige import losses
+from vestige.core.text import NumberMapping
 from vestige.methods.base import Needs, Step, Terms
 from vestige.methods.steering import BOTH, BlockSettings
 
@@ -28,7 +28,7 @@ class RR(BlockSettings):
     def start(self) -> dict[str, float]:
         return {"step": 1.0}
 
-    def advance(self, state: Mapping[str, float], observed: Mapping[str, float]) -> dict[str, float]:
+    def advance(self, state: NumberMapping, observed: NumberMapping) -> dict[str, float]:
         return {"step": state["step"] + 1}
 
     def terms(self, step: Step) -> Terms:

@@ -19,7 +19,7 @@ import secrets
 import string
 import sys
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import product
@@ -38,7 +38,7 @@ from vestige.core.errors import InputError
 from vestige.core.files import read_text
 from vestige.core.ids import content_id
 from vestige.core.sandbox import BoundedEnvironment, work_bounded
-from vestige.core.text import TextTuple, closest, one_line, system_of
+from vestige.core.text import TextMapping, TextTuple, closest, one_line, system_of
 from vestige.models.folders import tokenizer_digest
 
 # Templates that print today's date would make another prompt of the same question every day.
@@ -111,7 +111,7 @@ def use_template(tokenizer: PreTrainedTokenizerBase, choice: str) -> str:
 
 
 def rendered(
-    tokenizer: PreTrainedTokenizerBase, template: str, messages: Sequence[Mapping[str, str]], *, answered: bool
+    tokenizer: PreTrainedTokenizerBase, template: str, messages: Sequence[TextMapping], *, answered: bool
 ) -> str:
     """The text of a chat. Without `answered` it ends where the model answers. Refused where the template fails."""
     if len(template) > _MOST_CHARACTERS:
@@ -335,7 +335,7 @@ class Prompter:
             return "", f"{system}\n\n{asked}"
         return system, asked
 
-    def chat(self, messages: Sequence[Mapping[str, str]], *, answered: bool) -> str:
+    def chat(self, messages: Sequence[TextMapping], *, answered: bool) -> str:
         """The text of several turns. Without `answered` it ends where the model answers."""
         return rendered(self.tokenizer, self.template, messages, answered=answered)
 

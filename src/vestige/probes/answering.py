@@ -9,7 +9,7 @@ the open requests. Missing or failed answers are not stored, and are requested a
 """
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -25,7 +25,7 @@ from vestige.core.ids import content_id
 from vestige.core.items import ItemTuple
 from vestige.core.seeds import derive_seed
 from vestige.core.settings import Settings
-from vestige.core.text import Fields, Record, TextByName
+from vestige.core.text import Fields, Record, TextByName, TextMapping
 from vestige.judges.base import Grader, Judge, Judgement, Request
 from vestige.judges.grounded import GroundedJudge
 from vestige.judges.local import grader_of
@@ -73,7 +73,7 @@ class LocalAnswerer:
         self.answer_each(prompts, answers.update, seed=seed)
         return [answers.get(prompt) for prompt in prompts]
 
-    def answer_each(self, prompts: Sequence[str], keep: Callable[[Mapping[str, str]], None], *, seed: int) -> None:
+    def answer_each(self, prompts: Sequence[str], keep: Callable[[TextMapping], None], *, seed: int) -> None:
         """Give `keep` the answers by prompt, a portion at a time, or one by one where they are paid for.
 
         Raises:
@@ -91,7 +91,7 @@ class LocalAnswerer:
             keep(dict(zip(encoded, texts, strict=True)))
 
     def _answer_paid(
-        self, engine: PaidEngine, prompts: Sequence[str], keep: Callable[[Mapping[str, str]], None], seed: int
+        self, engine: PaidEngine, prompts: Sequence[str], keep: Callable[[TextMapping], None], seed: int
     ) -> None:
         encoded = self._encoded(prompts)
         sent, refused = list(encoded), list[str]()
@@ -156,7 +156,7 @@ class KeptAnswers:
             stored |= portion["answers"]
         missing = [prompt for prompt in dict.fromkeys(prompts) if prompt not in stored]
 
-        def keep(new: Mapping[str, str]) -> None:
+        def keep(new: TextMapping) -> None:
             append_lines(path, [json_line({"answers": new})])
             stored.update(new)
 

@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from vestige.artifacts.audits import AuditOutcome, FormatLine, GainLine, GroupLine, MatrixCell
 from vestige.core.estimates import Estimate
-from vestige.core.text import Fields, TextTuple
+from vestige.core.text import Fields, TextMapping, TextTuple
 from vestige.report.words import (
     attack_name,
     format_name,
@@ -135,7 +135,7 @@ def heat_rules() -> str:
     )
 
 
-NEEDS: Mapping[str, str] = {
+NEEDS: TextMapping = {
     "code_length": "(a) code length of the answers",
     "wrong_answers": "(b) wrong answers",
     "rate_distortion": "(c) rate-distortion",
@@ -255,7 +255,7 @@ def _heat_cell(e: Estimate, tell: str, outcome: AuditOutcome, c: MatrixCell | Ga
     return GridCell(f"<{whole}" if e.value < -1 else whole, css=f"heat {heat(e.value)}", tell=tell, key=key)
 
 
-def groups_grid(outcome: AuditOutcome, colours: Colours, parties: Mapping[str, str]) -> Grid | None:
+def groups_grid(outcome: AuditOutcome, colours: Colours, parties: TextMapping) -> Grid | None:
     """Return contracts or persons by subjects: each with its strongest evidence, the worst group first."""
     if not outcome.groups:
         return None

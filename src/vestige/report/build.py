@@ -14,7 +14,7 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -36,7 +36,7 @@ from vestige.core.files import (
     write_text,
 )
 from vestige.core.ids import file_digest
-from vestige.core.text import Fields, Record, one_line
+from vestige.core.text import Fields, Record, TextMapping, one_line
 from vestige.report.contents import Contents, read_contents, scores_digest
 from vestige.report.first_screen import first_screen, margins_said
 from vestige.report.holes import is_probe, read_probe
@@ -267,7 +267,7 @@ def frameworks() -> Sequence[Record]:
     return entries
 
 
-def answered(outcome: AuditOutcome, parts: Sequence[Mapping[str, str]]) -> str:
+def answered(outcome: AuditOutcome, parts: Sequence[TextMapping]) -> str:
     """Return for a text's requirements whether this audit covers each part."""
     subjects = {*outcome.unlearned}
     done = {

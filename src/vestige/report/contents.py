@@ -16,7 +16,7 @@ from vestige.artifacts.audits import AuditOutcome, FactLine, VerdictLine, read_o
 from vestige.artifacts.layout import AuditFolder, EvalFolder, RunFolder
 from vestige.artifacts.records import check_bytes, read_records
 from vestige.core.ids import file_digest
-from vestige.core.text import TextByName, TextTuple
+from vestige.core.text import TextByName, TextMapping, TextTuple
 from vestige.metrics.answers import normalised
 from vestige.report.edges import NamedEdge, read_edges
 from vestige.report.evidence import (
@@ -134,7 +134,7 @@ def forms_by_leakage(outcome: AuditOutcome) -> list[str]:
 
 
 def plain_outcome(
-    outcome: AuditOutcome, parties: Mapping[str, str], questions: Mapping[str, AskedItem] = MappingProxyType({})
+    outcome: AuditOutcome, parties: TextMapping, questions: Mapping[str, AskedItem] = MappingProxyType({})
 ) -> AuditOutcome:
     """`outcome` with `plain_sentence` applied to its sentences. Facts without a text take the one in `questions`.
 

@@ -28,7 +28,7 @@ from vestige.artifacts.records import (
 from vestige.core.errors import InputError
 from vestige.core.estimates import Estimate
 from vestige.core.settings import read_toml
-from vestige.core.text import Record, TextTuple, one_line
+from vestige.core.text import Record, TextMapping, TextTuple, one_line
 
 QUESTIONS = "qa"
 """The evaluation whose records hold one greedy answer an item."""
@@ -172,7 +172,7 @@ def forget_parts(forget: str) -> list[str]:
     return [part.strip().removeprefix("edge:").removeprefix("person:") for part in forget.split(",")]
 
 
-def forget_label(forget: str, parties: Mapping[str, str] = MappingProxyType({})) -> str:
+def forget_label(forget: str, parties: TextMapping = MappingProxyType({})) -> str:
     """A forget set's selector as people say it: `edge:A_B,edge:A_C` is `A_B + A_C`.
 
     `parties` has the names of contracts by their ids. Of more than two named contracts the first represents all.
@@ -375,7 +375,7 @@ class ForgetView:
 
     forget: str
     scope: str
-    split: Mapping[str, str]
+    split: TextMapping
     edges: frozenset[str] | None
     dispute: str
 

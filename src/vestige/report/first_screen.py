@@ -41,7 +41,7 @@ from vestige.artifacts.verdicts import (
     verdict_word,
 )
 from vestige.core.estimates import NO_INTERVAL, Estimate
-from vestige.core.text import Fields
+from vestige.core.text import Fields, TextMapping
 from vestige.report.audit_panels import Colours, attack_names, groups_grid, panels, tooltip
 from vestige.report.evidence import forget_label, forget_parts
 from vestige.report.words import (
@@ -132,7 +132,7 @@ def first_screen(
     index: int,
     outcome: AuditOutcome,
     palette: Mapping[str, int],
-    parties: Mapping[str, str],
+    parties: TextMapping,
     verbatim: Sequence[str] = (),
     people: Mapping[str, int] = MappingProxyType({}),
 ) -> Fields:
@@ -517,7 +517,7 @@ def audit_block(
     index: int,
     outcome: AuditOutcome,
     palette: Mapping[str, int],
-    parties: Mapping[str, str] = MappingProxyType({}),
+    parties: TextMapping = MappingProxyType({}),
     verbatim: Sequence[str] = (),
     people: Mapping[str, int] = MappingProxyType({}),
 ) -> Fields:

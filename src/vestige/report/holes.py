@@ -16,7 +16,7 @@ from vestige.artifacts.layout import ProbeFolder
 from vestige.artifacts.provenance import read_provenance
 from vestige.core.errors import InputError
 from vestige.core.estimates import Estimate
-from vestige.core.text import Fields, Record, TextByName
+from vestige.core.text import Fields, Record, TextByName, TextMapping
 from vestige.report.words import Span, interval, listed, named_values, number, provenance_lines, ranged, signed
 
 DIGEST_CHARACTERS = 12
@@ -32,7 +32,7 @@ class Probe:
     identity: Record
     provenance: Record
     tested: tuple[Tested, ...]
-    models: Mapping[str, str]
+    models: TextMapping
 
     @property
     def asked_anew(self) -> tuple[Tested, ...]:
@@ -54,7 +54,7 @@ def is_probe(folder: ProbeFolder) -> bool:
     return any(folder.path.glob("asked-*.json")) or (folder.tested.exists() and folder.holes.exists())
 
 
-def read_probe(folder: ProbeFolder, labels: Mapping[str, str] | None = None) -> Probe:
+def read_probe(folder: ProbeFolder, labels: TextMapping | None = None) -> Probe:
     """Read a search. `labels` are names of models by their digests. One that is not finished is refused.
 
     A model's name comes from the request, otherwise from the folder's provenance, otherwise from its digest.
@@ -73,7 +73,7 @@ def read_probe(folder: ProbeFolder, labels: Mapping[str, str] | None = None) -> 
     )
 
 
-def _models(identity: Record, provenance: Record, labels: Mapping[str, str]) -> TextByName:
+def _models(identity: Record, provenance: Record, labels: TextMapping) -> TextByName:
     placebos = identity.get("placebos", {})
     weights = {role: str(identity[role]) for role in ("target", "unlearned") if role in identity} | dict(placebos)
     names = provenance.get("models", {})

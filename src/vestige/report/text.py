@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vestige.core.estimates import Estimate, to_json
-from vestige.core.text import TextTuple, one_line
+from vestige.core.text import TextMapping, TextTuple, one_line
 
 if TYPE_CHECKING:
     from vestige.artifacts.audits import AuditOutcome, FactLine, Soundness
@@ -243,7 +243,7 @@ def fact_in_words(fact: "FactLine") -> str:
 
 
 def print_audit(
-    run: Path, outcomes: "Sequence[AuditOutcome]", failed: Mapping[str, str], *, why: bool, as_json: bool
+    run: Path, outcomes: "Sequence[AuditOutcome]", failed: TextMapping, *, why: bool, as_json: bool
 ) -> None:
     """Print the verdicts, and where the report is."""
     from vestige.artifacts.layout import RunFolder

@@ -31,7 +31,7 @@ from vestige.artifacts.audits import (
 from vestige.artifacts.verdicts import logs_said, n_facts, percentage, possible, sized, tested_claims
 from vestige.core.estimates import NO_INTERVAL, Estimate
 from vestige.core.items import QUESTION_FORMS
-from vestige.core.text import Record, TextByName, TextTuple
+from vestige.core.text import Record, TextByName, TextMapping, TextTuple
 from vestige.report.evidence import forget_label
 
 
@@ -161,7 +161,7 @@ _FORMAT_IN_TEXT = re.compile(
 )
 
 
-def plain_sentence(text: str, parties: Mapping[str, str]) -> str:
+def plain_sentence(text: str, parties: TextMapping) -> str:
     """Return an audit's sentence with formats, attacks and contracts in words. `parties` by contract."""
     for name, words in _OTHERS.items():
         text = text.replace(name, words)

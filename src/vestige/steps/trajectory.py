@@ -16,7 +16,7 @@ from vestige.core.errors import InputError
 from vestige.core.ids import content_id
 from vestige.core.items import ItemTuple
 from vestige.core.settings import Settings
-from vestige.core.text import Fields, NumberByName, Record
+from vestige.core.text import Fields, NumberByName, NumberMapping, Record
 from vestige.data.corpus import CHOSEN_ON, NamedSplits, held_apart
 from vestige.evals.qa import QASettings
 from vestige.judges.base import Judge, Request, refuse_limit
@@ -72,7 +72,7 @@ class TrajectoryRequest:
             **({"trajectory.retrained": self.retrained[1]} if self.retrained else {}),
         }
 
-    def controls(self) -> dict[str, Callable[[], Mapping[str, float]]]:
+    def controls(self) -> dict[str, Callable[[], NumberMapping]]:
         """Return the function that scores the other models in the rules. It refuses one that was changed."""
         if self.retrained is None:
             return {}

@@ -32,7 +32,7 @@ from transformers import PreTrainedModel
 
 from vestige.core.errors import InputError
 from vestige.core.seeds import derive_seed
-from vestige.core.text import NumberByName
+from vestige.core.text import NumberByName, NumberMapping
 from vestige.models.blocks import block_output, blocks, continued_from, gives_hidden_states_alone
 from vestige.models.forward import attention, halve, padded_width, passes_by_length, right_padded
 from vestige.models.head import LogitsRead, Packed, Pass, how_to_read, logits_read, packs, reads_packed
@@ -154,7 +154,7 @@ class ForwardStep:
     needs: Needs
     slices: Mapping[Split, Slice]
     references: Mapping[str, ReferenceRow]
-    state: Mapping[str, float] = field(default_factory=dict)
+    state: NumberMapping = field(default_factory=dict)
     observed: NumberByName = field(default_factory=dict)
     logits: dict[Split, Float[Tensor, "N V"]] = field(default_factory=dict)
     tokens: dict[Split, Int[Tensor, " N"]] = field(default_factory=dict)
@@ -325,7 +325,7 @@ class Backward:
     reading: PassPlan
     halved: "Counter[str]" = field(default_factory=Counter)
 
-    def add(self, batch: BatchPlan, step: int, state: Mapping[str, float]) -> BatchTerms:
+    def add(self, batch: BatchPlan, step: int, state: NumberMapping) -> BatchTerms:
         """Add the gradients of the loss of `batch` to the trained parameters' gradients.
 
         The random numbers of dropout follow from the seed, the step and the part, whichever process computes it. If a
@@ -368,7 +368,7 @@ class Backward:
         # Attention drops inside its kernel, where no module shows it.
         return inside or bool(getattr(model.config, "attention_dropout", 0))
 
-    def _added(self, batch: BatchPlan, step: int, state: Mapping[str, float]) -> BatchTerms:
+    def _added(self, batch: BatchPlan, step: int, state: NumberMapping) -> BatchTerms:
         job, world = self.job, self.spread.world
         terms: NumberByName = {}
         observed: NumberByName = {}
@@ -392,9 +392,7 @@ class Backward:
         n_tokens = world.summed({"n_tokens": n_tokens})["n_tokens"]
         return BatchTerms(world.summed(terms), world.summed(observed), round(n_tokens))
 
-    def _terms(
-        self, slices: dict[Split, Slice], state: Mapping[str, float], observed: NumberByName
-    ) -> dict[str, Tensor]:
+    def _terms(self, slices: dict[Split, Slice], state: NumberMapping, observed: NumberByName) -> dict[str, Tensor]:
         job, model = self.job, self.spread.model
         forward = ForwardStep(job.objective.needs, slices, job.references, state, observed)
         with torch.autocast(model.device.type, torch.bfloat16, enabled=job.settings.precision == "bfloat16"):

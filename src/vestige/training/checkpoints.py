@@ -24,7 +24,7 @@ from vestige.core.errors import InputError
 from vestige.core.files import new_folder, read_json
 from vestige.core.ids import content_id, file_digest
 from vestige.core.store import write_sealed
-from vestige.core.text import Fields, NumberByName, Record, one_line
+from vestige.core.text import Fields, NumberByName, NumberMapping, Record, one_line
 from vestige.training.batching import Plan, RowSource
 from vestige.training.parallel import ALONE, World
 from vestige.training.settings import TrainingSettings
@@ -43,12 +43,7 @@ class Checkpoints:
         return max(steps, default=None)
 
     def save(
-        self,
-        step: int,
-        model: nn.Module,
-        optimizer: torch.optim.Optimizer,
-        state: Mapping[str, float],
-        world: World = ALONE,
+        self, step: int, model: nn.Module, optimizer: torch.optim.Optimizer, state: NumberMapping, world: World = ALONE
     ) -> None:
         """Save the state after `step` steps, then drop older ones. `state` is the objective's own.
 

@@ -14,7 +14,7 @@ import math
 import resource
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -25,7 +25,7 @@ from transformers import PreTrainedModel
 from vestige.artifacts.records import read_training_log
 from vestige.core.errors import InputError, NotFinite
 from vestige.core.files import append_lines, drop_torn_line, json_line, write_jsonl
-from vestige.core.text import Fields, NumberByName, Record
+from vestige.core.text import Fields, NumberByName, NumberMapping, Record
 from vestige.models.forward import on_threads
 from vestige.training.backward import Backward, BatchTerms, reading_for, recomputing
 from vestige.training.batching import BatchPlan, Plan
@@ -274,12 +274,7 @@ def _batches(plan: Plan, n_steps: int, done: int) -> Iterator[tuple[int, BatchPl
 
 
 def _take_step(
-    backward: Backward,
-    optimizer: torch.optim.Optimizer,
-    batch: BatchPlan,
-    step: int,
-    rate: float,
-    state: Mapping[str, float],
+    backward: Backward, optimizer: torch.optim.Optimizer, batch: BatchPlan, step: int, rate: float, state: NumberMapping
 ) -> tuple[BatchTerms, float]:
     """One step of the optimiser over one effective batch, and the gradient's norm before clipping."""
     # Setting the modules of 210 adapters takes 10 ms; whoever evaluated meanwhile has set them all.

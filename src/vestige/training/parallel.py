@@ -8,7 +8,7 @@ part, not to a process. torchrun starts the processes. `joined` finds the others
 import contextlib
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
@@ -21,7 +21,7 @@ from torch.nn.parallel import DistributedDataParallel
 from transformers import PreTrainedModel
 
 from vestige.core.errors import InputError, Interrupted
-from vestige.core.text import NumberByName, one_line
+from vestige.core.text import NumberByName, NumberMapping, one_line
 
 T = TypeVar("T")
 WAIT = timedelta(hours=2)
@@ -44,7 +44,7 @@ class World:
         """Return the first process's value: clocks and files may differ elsewhere."""
         return bool(self.led({"flag": float(flag)})["flag"])
 
-    def led(self, values: Mapping[str, float]) -> NumberByName:
+    def led(self, values: NumberMapping) -> NumberByName:
         """The leading process's numbers, by name. Every process has the same names."""
         return self.summed({name: value if self.leads else 0.0 for name, value in values.items()})
 
@@ -59,7 +59,7 @@ class World:
             dist.broadcast(sent, src=0)
         return bytes(sent.tolist()).decode()
 
-    def summed(self, values: Mapping[str, float]) -> NumberByName:
+    def summed(self, values: NumberMapping) -> NumberByName:
         """Sums over all processes, by name. Every process has the same names."""
         # Numbers alone travel, so that all processes must have them in one order.
         names = sorted(values)

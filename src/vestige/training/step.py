@@ -3,14 +3,14 @@
 Axes: B rows, T positions, D hidden width, V vocabulary. Log-probabilities are in nats.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Protocol, runtime_checkable
 
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from vestige.core.text import NumberByName, TextTuple
+from vestige.core.text import NumberByName, NumberMapping, TextTuple
 from vestige.training.batching import SPLITS, Row, Split
 
 
@@ -100,7 +100,7 @@ class Activations:
 class Step(Protocol):
     """The input of an objective. Access to an undeclared input is an error."""
 
-    state: Mapping[str, float]
+    state: NumberMapping
 
     def observe(self, name: str, value: Float[Tensor, ""]) -> None:
         """Report a number that is logged and not minimised. The parts of an effective batch are added up."""
@@ -163,7 +163,7 @@ class KeepsState(Protocol):
         """The state before the first step."""
         ...
 
-    def advance(self, state: Mapping[str, float], observed: Mapping[str, float]) -> NumberByName:
+    def advance(self, state: NumberMapping, observed: NumberMapping) -> NumberByName:
         """Return the state after a step, from its observations."""
         ...
 
