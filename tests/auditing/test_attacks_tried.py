@@ -140,9 +140,6 @@ def guessing(share):
     return draw
 
 
-EVERY = tuple(range(5))
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "draw",
