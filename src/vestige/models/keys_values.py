@@ -60,8 +60,8 @@ def cache_of(layers: Iterable[KeysValues]) -> DynamicCache:
     cache = DynamicCache()
     for keys, values in layers:
         layer = GrowingLayer()
-        layer.keys, layer.values, layer.is_initialized = keys, values, True
-        layer.dtype, layer.device = keys.dtype, keys.device
+        layer.lazy_initialization(keys, values)
+        layer.keys, layer.values = keys, values
         cache.layers.append(layer)
     return cache
 
