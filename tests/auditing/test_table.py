@@ -202,6 +202,10 @@ def test_a_collapsed_subject_neither_holds_nor_fails_by_that_score(tmp_path):
         (lambda rows: [*rows, *({**r, "model": "x", "role": "unlearned"} for r in rows if r["model"] == "never 1")],
          "x and never 1 have the same scores"),
         (lambda rows: [{**row, "question": row["model"]} for row in rows], "the question is"),
+        (lambda rows: [{**row, "scope": "guessable"} if row["model"] == "leaky" and not row.get("split") else row
+                       for row in rows], "leaky, probability, q0: the scope is 'guessable' here"),
+        (lambda rows: [{**row, "low": 0, "high": 10} if row["model"] == "leaky" and row["item"] in ("q3", "q4") else row
+                       for row in rows], "row .*: the range of probability is another than in earlier rows"),
         (lambda rows: [], "holds no rows"),
         (lambda rows: 7, "the table is a int"),
     ],

@@ -114,18 +114,25 @@ def read_scores(table: Any) -> list[Fields]:
         placed = [(f"row {n}", row) for n, row in enumerate(_records(table), 1)]
     if not placed:
         raise InputError("the table of scores holds no rows")
-    rows = [_scored(where, _spelled(where, row)) for where, row in placed]
-    _refuse_mixed(placed, rows)
+    spelled = [(where, _spelled(where, row)) for where, row in placed]
+    rows = [_scored(where, row) for where, row in spelled]
+    _refuse_mixed(spelled, rows)
     return rows
 
 
 def _refuse_mixed(placed: Sequence[tuple[str, Record]], rows: Sequence[Fields]) -> None:
-    """Refuse per cent signs on some scores of a format, and names of models that differ in their case alone."""
+    """Refuse per cent signs on some scores of a format, two ranges, and names of models that differ in case alone."""
     written: dict[str, list[Any]] = {}
-    for (_, row), scored in zip(placed, rows, strict=True):
-        for name, value in row.items():
-            if str(name).strip().lower() == "score" and value is not None:
-                written.setdefault(scored["format"], []).append(value)
+    ranges: dict[str, tuple[float | None, ...]] = {}
+    for (where, row), scored in zip(placed, rows, strict=True):
+        own = tuple(_number(where, name, row.get(name)) for name in ("low", "high"))
+        if scored["score"] is not None and ranges.setdefault(scored["format"], own) != own:
+            raise InputError(
+                f"{where}: the range of {one_line(scored['format'], width=60)} is another than in earlier rows. Give "
+                "all rows of a format the same low and high."
+            )
+        if row.get("score") is not None:
+            written.setdefault(scored["format"], []).append(row["score"])
     for name, values in written.items():
         if any(isinstance(value, str) for value in values) and per_cent_and_shares(values):
             raise InputError(
@@ -559,21 +566,28 @@ def judge_table(
 
 
 def _with_stated(plan: AuditPlan, columns: Sequence[ModelScores]) -> AuditPlan:
-    """The plan with stated scopes, and the sizes and the groups of splits of which a part was asked."""
+    """The plan with the stated scopes, and sizes and groups of splits of which a part was asked.
+
+    The target's rows state them. A model to be judged must not decide which of its answers count.
+    """
     scopes: dict[str, Scope] = {}
     edges: TextByName = {}
     sizes = dict(plan.sizes)
-    for column in columns:
+    for column in (column for column in columns if column.role == "target"):
         for item, scope in zip(column.items, column.scopes, strict=False):
             if scope:
                 scopes[item] = cast(Scope, scope)
-        for item, split, group, size in zip(
-            column.items, column.splits, column.groups, column.drawn_from, strict=False
-        ):
+        of_questions = zip(column.items, column.splits, column.groups, column.drawn_from, strict=False)
+        for item, split, group, size in of_questions:
             sizes[split] = max(sizes.get(split, 0), size)
             # Questions of one group are drawn together.
             if size and group and split != "forget":
                 edges[item] = group
+    for column in columns:
+        for place, scope in enumerate(column.scopes):
+            if scope and column.items[place] not in scopes:
+                where = f"{_where(column, place)}: the scope is {scope!r} here, and the target's rows state none."
+                raise Unfit(column.model, f"{where} State it for the target too.")
     return replace(plan, scopes=scopes, sizes=sizes, edges=edges)
 
 

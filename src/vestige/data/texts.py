@@ -30,6 +30,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypeVar
 
@@ -161,11 +162,7 @@ def load_harmful(source: str | Path = SAFE_RLHF, *, n: int | None = None, seed: 
 
 def _responses(names: Collection[str]) -> tuple[tuple[str, str], ...]:
     """Return the columns of responses and labels if the names match harmful data, otherwise none."""
-    return next((form for form in _RESPONSES if _needed(form) <= {*names}), ())
-
-
-def _needed(form: tuple[tuple[str, str], ...]) -> set[str]:
-    return {_PROMPT, *(name for pair in form for name in pair)}
+    return next((form for form in _RESPONSES if {_PROMPT, *chain(*form)} <= {*names}), ())
 
 
 def _unsafe(source: str, row: TableRow, responses: tuple[tuple[str, str], ...]) -> Item | None:

@@ -210,7 +210,8 @@ def _of_lines(path: Path, root: Path, lines: Sequence[RoleLine]) -> Iterator[_Pl
     for line in lines:
         if line.role == "skip":
             return
-        task = _task_of(path, root)
+        # The innermost folder that names a task, since an outer one may be of another run.
+        task = _innermost(_folders_of(path, root))[0]
         family = line.base or (f"{task['kind']} {task['model']}" if task else "")
         name = line.name or "/".join(_model_folders(path, root)) or path.stem
         retain = 0
@@ -230,11 +231,6 @@ def _model_folders(path: Path, root: Path) -> list[str]:
 def _folders_of(path: Path, root: Path) -> TextTuple:
     # With the folder that was given, whose own name may be the one that says it.
     return path.relative_to(root.parent if root.name else root).parts[:-1]
-
-
-def _task_of(path: Path, root: Path) -> Mapping[str, str | None] | None:
-    """The innermost folder that names a task, since an outer one may be of another run."""
-    return _innermost(_folders_of(path, root))[0]
 
 
 def _placed(path: Path, root: Path) -> _PlacedLog | _Unplaced:

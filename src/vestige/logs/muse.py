@@ -26,11 +26,8 @@ def holds(start: Beginning) -> bool:
     row = start.first_row
     if row.keys() >= set(_ROW):
         return True
-    return {"text", "ppl"} <= row.keys() and not _beside_forget(start.path)
-
-
-def _beside_forget(path: Path) -> bool:
-    return path.name != "forget.json" and path.with_name("forget.json").is_file()
+    beside_forget = start.path.name != "forget.json" and start.path.with_name("forget.json").is_file()
+    return {"text", "ppl"} <= row.keys() and not beside_forget
 
 
 def read(path: Path, how: How) -> Log:

@@ -249,7 +249,10 @@ def items_needed(draws: Draws, margin: float, *, bounded: bool) -> int | None:
     if item_variance <= 0 or not math.isfinite(draws.item_error):
         return None
     # Gaffke's one item more stands at the worst bound; with the items given there is none.
-    floor = _items_without_leak(margin) if bounded and not math.isfinite(draws.df) else 2
+    floor = 2
+    if bounded and not math.isfinite(draws.df):
+        # Below it Gaffke's upper bound of a ratio is above the margin though nothing leaks: 66 for 0.05.
+        floor = math.ceil(math.log(1 - BOUND) / math.log(1 - margin / (1 + margin)))
     return max(floor, math.ceil(draws.n * draws.item_error**2 / item_variance))
 
 
@@ -271,11 +274,6 @@ def detectable(draws: Draws, margin: float, *, bounded: bool) -> float | None:
     if not math.isfinite(noise) or (bounded and short(1.0) < 0):
         return None
     return float(brentq(short, margin, 1.0 if bounded else margin + arms(draws, _TAIL) * math.sqrt(noise) + 1.0))
-
-
-def _items_without_leak(margin: float) -> int:
-    """Items below which Gaffke's upper bound of a ratio is above the margin though nothing leaks: 66 for 0.05."""
-    return math.ceil(math.log(1 - BOUND) / math.log(1 - margin / (1 + margin)))
 
 
 LEAST_CONTROLS = 3

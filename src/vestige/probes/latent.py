@@ -371,9 +371,8 @@ class _Campaign:
         judgements = judge.judge([Request("reward", question, answer) for question, answer in pairs])
         refuse_limit(judge.name, judgements)
         doubted = []
-        for row, judgement in enumerate(judgements):
-            values = judgement.values
-            if judgement.score == 0 and not values["valid"] and (values["gibberish"] or values["c"]):
+        for row, found in enumerate(judgements):
+            if found.score == 0 and not found.values["valid"] and (found.values["gibberish"] or found.values["c"]):
                 doubted.append(row)
         if not doubted:
             return judgements

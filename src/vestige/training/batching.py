@@ -133,11 +133,8 @@ class UnlearnPlan:
 
     def _partner(self, draw: int) -> int:
         cycle, n = divmod(draw, self.n_retain)
-        return int(_cycle_order(self.seed, cycle, self.n_retain)[n])
-
-
-def _cycle_order(seed: int, cycle: int, n: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    return np.random.default_rng(derive_seed(seed, "retain order", cycle)).permutation(n)
+        order = np.random.default_rng(derive_seed(self.seed, "retain order", cycle)).permutation(self.n_retain)
+        return int(order[n])
 
 
 RowSource = Mapping[Split, Callable[[int], Row]]
