@@ -434,7 +434,8 @@ def _check_column(said: _Said, column: ModelScores) -> None:
     _agree(said, where, "unit", name, column.unit, UNITS)
     _agree(said, where, "direction", name, column.direction, tuple(DIRECTIONS))
     _agree(said, where, "question type", name, column.question_type, get_args(QuestionType))
-    _agree(said, where, "ratio", name, column.ratio, (YES, "no"))
+    # A ratio is judged less strictly, so one row must not speak for the others.
+    _agree(said, where, "ratio", name, column.ratio or "no", (YES, "no"))
     if column.unit == "bits":
         # One prior and one margin are those of the true answer's bits.
         _agree(said, where, "format in bits", "", name, ())
