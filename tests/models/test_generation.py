@@ -2,7 +2,7 @@ import pytest
 import torch
 from tests.near import near
 
-from vestige.models.generation import Sampling, generate
+from vestige.models.generation import Decoding, Sampling, generate
 
 pytestmark = pytest.mark.portable
 
@@ -67,6 +67,28 @@ def test_samples_follow_their_seeds_and_not_their_neighbours(tiny, prompts):
     together = sampled(range(10), range(10))
     assert near([sampled([i], [i])[0] for i in range(10)], together)
     assert sampled([0, 0], [1, 2])[0] != sampled([0, 0], [1, 2])[1]
+
+
+def test_samples_of_one_prompt_share_its_pass(tiny, prompts, monkeypatch):
+    order = [0, 1, 0, 2, 1, 0]
+    rows = []
+    prefill = Decoding.prefill
+
+    def counted(decoding, asked, width):
+        rows.append(len(asked))
+        return prefill(decoding, asked, width)
+
+    monkeypatch.setattr(Decoding, "prefill", counted)
+    ends = tiny.prompter.end_ids
+    seeds = tuple(range(6))
+    asked = [prompts[i] for i in order]
+    together = generate(
+        tiny.model, asked, end_ids=ends, max_new_tokens=5, sampling=Sampling(temperature=1.0, top_p=0.9, seeds=seeds)
+    )
+    assert sum(rows) == 3
+    for prompt, seed, reply in zip(asked, seeds, together, strict=True):
+        drawn = Sampling(temperature=1.0, top_p=0.9, seeds=(seed,))
+        assert near(generate(tiny.model, [prompt], end_ids=ends, max_new_tokens=5, sampling=drawn), [reply])
 
 
 def test_a_reply_ends_where_the_context_does(tiny, prompts):

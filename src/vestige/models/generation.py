@@ -67,8 +67,15 @@ def generate(
     # Each token is a pass of its own over the rows.
     budget = STEP_TOKENS * max_new_tokens
     for width, rows in batches_by_length(lengths, model.device, token_budget=token_budget, pass_tokens=budget):
-        decoding = Decoding.of(model, len(rows), context) if keeps_keys(model) else _Rereading(model)
-        first = decoding.prefill([prompts[i] for i in rows], width)
+        # Samples of one prompt share its pass.
+        distinct = list(dict.fromkeys(tuple(prompts[i]) for i in rows))
+        decoding = Decoding.of(model, len(distinct), context) if keeps_keys(model) else _Rereading(model)
+        first = decoding.prefill(distinct, width)
+        if len(distinct) < len(rows):
+            place = {prompt: k for k, prompt in enumerate(distinct)}
+            repeated = torch.tensor([place[tuple(prompts[i])] for i in rows], device=model.device)
+            decoding.keep(repeated)
+            first = first[repeated]
         room = [min(max_new_tokens, (context or sys.maxsize) - len(prompts[i])) for i in rows]
         replies |= dict(zip(rows, decode(decoding, first, ends, _chooser(sampling, rows), room), strict=True))
     return [replies[i] for i in range(len(prompts))]
@@ -183,7 +190,7 @@ class Decoding:
         return self._forward(tokens[:, None], positions)
 
     def keep(self, rows: Int[Tensor, " K"]) -> None:
-        """Drop all other rows."""
+        """Go on with these rows alone. A row may be there more than once."""
         self.cache.batch_select_indices(rows)
         self.mask = self.mask[rows]
 
@@ -221,8 +228,8 @@ class _Rereading:
         return self._logits()
 
     def keep(self, rows: Int[Tensor, " K"]) -> None:
-        """Drop all other rows."""
-        self.rows = [self.rows[k] for k in rows.tolist()]
+        """Go on with these rows alone. A row may be there more than once."""
+        self.rows = [list(self.rows[k]) for k in rows.tolist()]
 
     def _logits(self) -> Float[Tensor, "B V"]:
         lengths = [len(row) for row in self.rows]
