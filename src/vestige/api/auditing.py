@@ -275,9 +275,9 @@ def audit_request(
     fetch: bool = True,
     reading: Reading,
 ) -> "AuditRequest":
-    """The request of an audit or a plan. The notes on the data are printed.
+    """Build the request of an audit or a plan, and print notes on the data.
 
-    With `fetch` the chat templates of models on the hub are fetched. The models of a plan need not exist.
+    With `fetch`, Vestige downloads the chat templates of models on the hub. The models of a plan need not exist.
     """
     from vestige.api import selection
     from vestige.auditing.request import AuditRequest, named_models

@@ -47,7 +47,7 @@ def compare(
 
 
 def short_names(paths: Sequence[Path]) -> list[str]:
-    """The shortest endings of paths that tell them apart, without the suffix of a file."""
+    """Return the shortest path endings that are different, without file suffixes."""
     parts = [path.with_suffix("").parts for path in paths]
     for length in range(1, max(map(len, parts)) + 1):
         names = ["/".join(part[-length:]) for part in parts]

@@ -47,11 +47,11 @@ _ASIDE, _MOVING = ".before-fresh", ".before-fresh.partial"
 def output_in(
     folder: Path, *, fresh: bool, made_by: Sequence[str], inputs: Sequence[str | None] = ()
 ) -> Iterator[None]:
-    """The folder, ready for a command to work in. With `fresh` nothing of Vestige's is in it.
+    """Prepare an output folder, lock it, and yield it. With `fresh`, remove Vestige's own files first.
 
-    `made_by` lists files of which one exists if Vestige wrote the folder. Refused are an input that is in the folder or
-    is the folder, a folder that holds files of others where Vestige's would go, and one in which another command is at
-    work. A folder that held nothing holds nothing again after an error that came before anything was trained.
+    `made_by` lists files that show that Vestige wrote the folder. Vestige refuses a folder that is an input or contains
+    one, that contains foreign files, or in which another command runs. If an error occurs before training, a folder
+    that was empty is empty again.
     """
     for name in inputs:
         if name is not None and Path(name).expanduser().resolve().is_relative_to(folder.resolve()):

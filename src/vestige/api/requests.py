@@ -1,6 +1,6 @@
-"""The requests for the steps, built from names and settings. The public functions and the demo build them here.
+"""Build the requests for the steps from names and settings, for the public functions and the demo.
 
-Nothing is trained or asked here. Weights are read only where a digest needs them.
+This module trains nothing and queries no model. It reads weights only to compute a digest.
 """
 
 from collections.abc import Callable, Mapping
@@ -36,7 +36,7 @@ from vestige.training.stopping import TrajectorySettings
 
 
 def model_settings(model: str, read: Reading, *, as_made: bool = False) -> ModelSettings:
-    """How a model is read. With `as_made` in the number format that Vestige made it in, if `read` names none."""
+    """Return how to read a model. With `as_made`, keep the number format of its making, unless `read` names one."""
     dtype = read.dtype
     if dtype is None and as_made:
         dtype = own_dtype(model)
@@ -55,9 +55,10 @@ def finetuning(
     save: str = "merged",
     imitate: str | None = None,
 ) -> FinetuneRequest:
-    """A training on the answers of all items. With `splits` on all but their forget set. The factual ones on request.
+    """Build a training on the answers of all items. With `splits`, leave out their forget set.
 
-    Settings missing from `training` get the defaults of builtin:tiny, or PISTOL's for any other model.
+    Factual questions are included on request. Settings missing from `training` get the defaults of builtin:tiny, or
+    PISTOL's for any other model.
     """
     if factual and not corpus.factual:
         raise InputError("the factual questions are to be trained on, and there are none. Name them with --factual")
@@ -176,10 +177,10 @@ def trajectory(
     seed: int = 0,
     harm: Grader | None = None,
 ) -> TrajectoryRequest | None:
-    """How an unlearning is scored along the way. None if nothing asks for it.
+    """Return how to score an unlearning while it trains. None if nothing asks for it.
 
-    The conditions to stop in `rules` add to the default ones. `retrained` is a model that never saw the forget set,
-    `harm` the judge of harm.
+    The conditions in `rules` add to the default ones. `retrained` is a model that never saw the forget set, and `harm`
+    the judge of harm.
     """
     if not (rules or validation or retrained or harm):
         return None
@@ -218,7 +219,7 @@ def subject(
 
 
 def guide(model: str, read: Reading, output_dir: str | None) -> Subject:
-    """The target that leads a search for a prefix. Its record is kept next to the evidence, if it is from elsewhere."""
+    """Return the target that guides a search for a prefix. The record of an external target is next to the evidence."""
     folder = None
     if output_dir is not None and own_folder(model) is None:
         folder = f"{output_dir}/target"
@@ -233,9 +234,9 @@ def attack(
     seed: int = 0,
     guide: Callable[[], Subject] | None = None,
 ) -> AttackRequest:
-    """A planned attack and the evaluations around it. Requests that the data do not support are rejected.
+    """Build a planned attack with the evaluations before and after it. Refuse requests that the data do not support.
 
-    `guide` gives the target that leads a search for a prefix.
+    `guide` gives the target that guides a search for a prefix.
     """
     if settings.guided != (guide is not None):
         raise InputError(

@@ -62,10 +62,9 @@ def _safe(value: Any) -> str:
 
 @dataclass(frozen=True)
 class Model(Rows):
-    """A trained model: its folder, its steps, why training stopped, and the notes on the data.
+    """A trained model: its folder, its steps, the reason that training stopped, and notes on the data.
 
-    Pass it wherever a function takes a model. `chosen` is the reason for the checkpoint that was kept, if a rule chose
-    one.
+    Pass it to any function that takes a model. `chosen` explains the kept checkpoint if a rule chose one.
     """
 
     path: Path
@@ -96,7 +95,7 @@ class Model(Rows):
 
 @dataclass(frozen=True, repr=False)
 class Results(Rows):
-    """Estimates of one model or of an attack on it: a row each, with interval and n, and the place of the evidence."""
+    """Estimates of one model or of an attack on it, with intervals and n. `evidence` is the folder of the records."""
 
     columns = ("split", "scope", "format", "attack", "metric", "value", "low", "high", "n")
     rows: tuple[Fields, ...]
@@ -107,11 +106,11 @@ class Results(Rows):
     role: str = ""
 
     def items(self) -> "DataFrame":
-        """The score of each question, to be pooled over trainings by `vestige.pool`.
+        """Return the score of each question, for `vestige.pool`.
 
         Returns:
-            A row per question, split and metric: `split` (`forget:free` has the questions that the retained contracts
-            do not answer), `item`, `edge`, `attribute`, `attack` (empty before one), `metric`
+            A row per question, split and metric: `split` (`forget:free` contains the questions whose answers do not
+            follow from retained contracts), `item`, `edge`, `attribute`, `attack` (empty before one), `metric`
             (`qa.rouge1_recall`) and `value`.
         """
         from pandas import DataFrame
@@ -130,9 +129,9 @@ class Attacked(Results):
     """Estimates before and after an attack.
 
     Attributes:
-        attack: The attack as it was planned, with the items that it tested.
-        levels: By point of the attack (`before` comes first) the summaries of the evaluations.
-        spent: Upper bounds on the bits that the attack carried in (`bounds_bits`), and the amounts it used.
+        attack: The planned attack, with the items that it tested.
+        levels: The summaries of the evaluations by point of the attack. The first point is `before`.
+        spent: Upper bounds on the bits that the attack added (`bounds_bits`), and the amounts it used.
         prompt: The prompt that a search found. None for other attacks.
     """
 
@@ -149,13 +148,13 @@ class Verdict:
     Attributes:
         verdict: `pass`, `fail`, `inconclusive`, or `not tested` if the audit did not judge the claim.
         bound: The estimate with its bound in words, as in `87 % left (at least 75 %), choose`.
-        at_least: Lower bound of the quantity that decides, in `unit`. None if nothing was measured.
+        at_least: Lower bound of the deciding quantity, in `unit`. None if nothing was measured.
         at_most: Its upper bound.
-        margin: A quantity shown to exceed it fails the claim.
-        wide: All quantities below it let the claim pass.
+        margin: The claim fails if a quantity exceeds this margin with confidence.
+        wide: The claim passes if all quantities are below this margin with confidence.
         unit: `share`, `leakage` or `bits`.
-        reason: Why, in words and numbers.
-        against: The comparison: `retrained`, `chance`, or empty.
+        reason: The explanation, in words and numbers.
+        against: The reference of the comparison: `retrained`, `chance`, or empty.
     """
 
     verdict: Word = "not tested"
@@ -190,7 +189,7 @@ class ModelVerdicts:
 
     @property
     def passed(self) -> bool:
-        """Whether every claim that was judged passes, and at least one was."""
+        """Whether at least one claim was judged and every judged claim passes."""
         judged = {verdict.verdict for verdict in self.verdicts.values()} - {"not tested"}
         return judged == {"pass"}
 
@@ -216,8 +215,8 @@ def _verdict(outcome: "AuditOutcome", line: "VerdictLine") -> Verdict:
 class Audit(Rows):
     """The verdicts of a run.
 
-    `audit["npo"].not_expressed.verdict` is one verdict, `audit.passed` combines all. `failed` has the tasks that
-    failed, by name, with the reason.
+    `audit["npo"].not_expressed.verdict` is one verdict, and `audit.passed` combines all. `failed` gives the reason for
+    each failed task, by the task's name.
     """
 
     columns = ("subject", "claim", "verdict", "bound")
@@ -255,13 +254,13 @@ class Audit(Rows):
 
     @property
     def passed(self) -> bool:
-        """Whether every judged claim about every unlearned model passes, and no task failed."""
+        """Whether no task failed and every judged claim about every unlearned model passes."""
         models = self.models
         return bool(models) and not self.failed and all(model.passed for model in models)
 
     @property
     def warnings(self) -> Sentences:
-        """The doubts about the controls, which concern every verdict, in sentences."""
+        """Doubts about the controls, in sentences. They concern every verdict."""
         return tuple(dict.fromkeys(chain.from_iterable(outcome.warnings for outcome in self.outcomes)))
 
     @property
@@ -272,14 +271,18 @@ class Audit(Rows):
         return verdict_rows(self.outcomes)
 
     def regressions(self, baseline: PathLikeStr) -> list[Fields]:
-        """The verdicts that are worse than in an earlier run (its folder or verdicts.json), each with `was`."""
+        """Return the verdicts that are worse than in an earlier run, each with `was`.
+
+        Args:
+            baseline: The earlier run's folder or its verdicts.json.
+        """
         from vestige.artifacts.verdicts import read_baseline, regressions
 
         return [{**row, "was": was} for row, was in regressions(self.verdicts, read_baseline(Path(baseline)))]
 
     @property
     def untested(self) -> Sentences:
-        """The untested points, in sentences."""
+        """The tests that the audit could not make, in sentences."""
         return tuple(dict.fromkeys(chain.from_iterable(outcome.untested for outcome in self.outcomes)))
 
     @property
@@ -296,7 +299,7 @@ class Audit(Rows):
         return f"Audit({str(self.path)!r}: {subjects} {'model' if subjects == 1 else 'models'}, claims: {verdicts})"
 
     def report(self) -> Path:
-        """Write the report's page and tables. Where the page is."""
+        """Write the report and its tables, and return the path of the page."""
         from vestige.report import build_report
 
         return build_report(self.path)
@@ -316,7 +319,7 @@ class Holes(Rows):
 
     @property
     def rows(self) -> list[Fields]:
-        """A row for each number of each source, with interval and n. False holes are the placebos'."""
+        """One row for each number of each source, with interval and n. Placebos give the number of false holes."""
         from vestige.artifacts.holes import estimates_of
 
         rows = []
@@ -344,7 +347,7 @@ class Holes(Rows):
 
 @dataclass(frozen=True, repr=False)
 class Comparison(Rows):
-    """Models compared with the first on the same questions: a row for each model, task and score."""
+    """A comparison of models with the first on the same questions. It has one row for each model, task and score."""
 
     scores: "tuple[ComparedScore, ...]"
     questions: "tuple[ComparedQuestion, ...]" = ()

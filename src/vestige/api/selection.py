@@ -72,9 +72,9 @@ def training_settings(model: str, training: TrainingSettings | None) -> Training
 def questions(
     corpus: Corpus, forget: str | None, retain: str | None = None, *, models: Iterable[str] = ()
 ) -> NamedSplits:
-    """The items by split when `forget` is forgotten, less what any of the models forgot before.
+    """Return the items by split if `forget` is forgotten, without items that one of the models forgot before.
 
-    Without `forget` everything is one split.
+    Without `forget`, all items are one split.
     """
     if forget is not None:
         before = tuple(dict.fromkeys(chain.from_iterable(map(forgotten_by, models))))
@@ -140,7 +140,8 @@ def audit_settings(
 ) -> tuple[AuditSettings, TextTuple]:
     """Return the settings of an audit, and sentences on the limits of a quick audit.
 
-    With `attacks` those alone are made. A name alone is made as `settings` say, or by default.
+    `attacks` replaces the default attacks. An attack given by name alone gets its settings from `settings` or the
+    defaults.
     """
     current = settings or AuditSettings()
     if margins is not None:
@@ -196,7 +197,7 @@ def _only(built: AuditSettings, chosen: Collection[str], attacks: "Sequence[Atta
 
 
 def attack_line(attack: "AttackSettings") -> str:
-    """An attack as `NAME KEY=VALUE ...`, the form in which the settings of an audit hold it."""
+    """Return an attack as `NAME KEY=VALUE ...`, its form in the settings of an audit."""
     words = [attack.kind]
     for name in sorted(attack.model_fields_set):
         value = json.dumps(to_jsonable_python(getattr(attack, name)), ensure_ascii=False, separators=(",", ":"))

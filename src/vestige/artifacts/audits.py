@@ -24,10 +24,10 @@ from vestige.core.text import Fields, Items, Names, NumberByName, Record, Senten
 
 @dataclass(frozen=True)
 class PromptLine:
-    """One subject's prompt in an audit: its text and the counts of wanted replies.
+    """One model's prompt in an audit: its text and the counts of correct replies.
 
-    `claimed` is whether the search states that it reached all `wanted`. `verified` counts the wanted replies to the
-    prompt's text, `anyway` the wanted replies without it, `brought` the replies that need the prompt.
+    `claimed` is whether the search reports all `wanted` replies. `verified` counts the correct replies to the prompt's
+    text, `anyway` the correct replies without the prompt, and `brought` the replies that need the prompt.
     """
 
     subject: str
@@ -69,13 +69,13 @@ Claim = Literal[
 
 @dataclass(frozen=True)
 class Statement:
-    """The texts of a claim: its `words`, the start of each reason, and the texts of the report.
+    """The texts of a claim: its `words`, the beginning of each reason, and the texts of the report.
 
-    If the tested parts hold and others are missing, a reason begins as if the claim held. `column` is the small text
-    below the claim's column on the page. A claim about the benchmark, for all models, has none. `size` puts a bound in
+    A reason begins like that of a passing claim if all tested parts pass and others are missing. `column` is the small
+    text below the claim's column on the page. It is absent for a claim about the benchmark. `size` writes a bound in
     words. `failing` describes one model that fails the claim, and several. `in_bits` and `by_facts` replace the text if
-    bits or single facts decide. `controls`: it rests on models that never saw the facts. `attacks`: it rests on
-    attacks, all others on the evaluations alone. One that is `optional` is not judged where nothing was read for it.
+    bits or single facts decide. `controls` and `attacks` state whether the claim depends on retrained models and on
+    attacks. An `optional` claim is not judged without readings for it.
     """
 
     words: str
@@ -203,9 +203,9 @@ GIVEN = "given"
 
 @dataclass(frozen=True)
 class PlannedAttack:
-    """One attack that runs with the same settings, seeds and budget on every subject.
+    """One attack that runs with the same settings, seeds and budget on every model.
 
-    `name` is unique in the audit and what people read ("relearn retain n=50"). `kind` is one of `attacks.ATTACKS`, a
+    `name` is unique in the audit and appears in reports ("relearn retain n=50"). `kind` is one of `attacks.ATTACKS`, a
     plug-in's attack, or a step of the evaluation freeform (prefill, sampling). `material` names the attack's data:
     retain, related, unrelated, forget_part, forget, or nothing. `points` are the stages at which the attacked model is
     scored, in order. The last is judged. `tested` are the scored forget items, disjoint from the attack's data unless
@@ -389,10 +389,10 @@ class FormatLine:
 
 @dataclass(frozen=True)
 class MatrixCell:
-    """One subject in one format: the level as it is, and where the format is admitted its leakage.
+    """One model in one format: its level, and its leakage if the format is admitted.
 
-    `metric` of `leakage` is `leakage` or `leakage_vs_chance`, never mixed. `band` is the same with an end that holds
-    for all of the subject's formats at once.
+    `metric` of `leakage` is `leakage` or `leakage_vs_chance`, never a mixture. `band` is the same estimate with a bound
+    that covers all formats of the model simultaneously.
     """
 
     subject: str
@@ -414,7 +414,7 @@ class WorstLine:
 
 @dataclass(frozen=True)
 class ReversalLine:
-    """`first` leaks more than `second` in one format and less in the other, both clearly; p after Holm's correction."""
+    """`first` leaks significantly more than `second` in one format and less in another. p is Holm-corrected."""
 
     first: str
     second: str
@@ -449,12 +449,11 @@ class GainLine:
 
 @dataclass(frozen=True)
 class AbleLine:
-    """Could this attack have found anything?
+    """Whether an attack could have found anything: its recovery of the positive control's hidden knowledge.
 
-    Its recovery of knowledge that is certainly present, in the positive control. `format` is the one in which it
-    brought back most (or forced answers in bits), `suppressed` what there was to bring back in it, in `unit` (leakage
-    or bits), `brought` the share of that which came back. All are None if no comparison was possible. An attack that is
-    not `able` may fail a claim and does not let it hold. `why_not` gives the reason.
+    `format` is the format with the largest recovery (or forced answers in bits), `suppressed` the hidden knowledge
+    there, in `unit` (leakage or bits), and `brought` the recovered share. All are None if no comparison was possible.
+    An attack that is not `able` can fail a claim and cannot pass one. `why_not` gives the reason.
     """
 
     attack: str
@@ -480,10 +479,10 @@ class CurvePoint:
 
 @dataclass(frozen=True)
 class CurveLine:
-    """The levels along an attack. `subject` is a name of the audit, `role` target, retrained, unlearned or suppressed.
+    """The levels along an attack of one model of the audit, with its role: target, retrained, unlearned or suppressed.
 
     Each retrained seed has its own line, and their spread shows the information that the attack adds. `no_gain` gives
-    the reason that these levels allow no separate gain. Empty where one is.
+    the reason that these levels allow no separate gain, or "".
     """
 
     subject: str
@@ -497,11 +496,11 @@ class CurveLine:
 
 @dataclass(frozen=True)
 class BudgetLine:
-    """The capacity of an attack and the information that its result needs, for one unlearned subject. Bits in all.
+    """The capacity of an attack and the information that its result needs, for one unlearned model. All in bits.
 
-    `bounds_bits` are upper bounds on the information added, `capacity_bits` is the least of these bounds, named by
-    `bound`. `need_bits` has the three ways of counting and the gain that was seen (`metrics.information`). `inputs` are
-    the arguments of that computation. `ratio` is capacity over the bits of the gain, None where nothing was gained.
+    `bounds_bits` are upper bounds on the added information. `capacity_bits` is the smallest of them, and `bound` names
+    it. `need_bits` contains three estimates and the observed gain (`metrics.information`). `inputs` are the arguments
+    of that computation. `ratio` is the capacity over the gain, None without a gain.
     """
 
     subject: str
@@ -518,8 +517,8 @@ class BudgetLine:
 class MembershipLine:
     """The AUC that separates the forget set from holdout items, and the AUC of `retrained`.
 
-    `difference` is AUC less the mean of `retrained`. `privleak` in per cent. `found` is the share of forget items above
-    all but 1 % of the holdout items (TPR at 1 % FPR). None where these are fewer than 100.
+    `difference` is the AUC minus the mean of `retrained`. `privleak` is in per cent. `found` is the share of forget
+    items above the 99th percentile of the holdout items (TPR at 1 % FPR). It is None with fewer than 100 holdout items.
     """
 
     subject: str
@@ -563,14 +562,14 @@ class SoundnessLine:
 
 @dataclass(frozen=True)
 class VerdictLine:
-    """What became of one claim about one subject.
+    """The outcome of one claim about one model.
 
-    `decides` names the quantity that the outcome rests on: above `margin` it fails the claim, below `wide` it lets it
-    hold. `at_least` and `at_most` are its ends, with the confidence that this outcome asks for. `against` is the
-    reference: retrained or chance. "" where nothing did. `needed` is a sentence with the number of
-    controls, wordings or facts that lets an open claim hold in 80 % of audits of perfect unlearning. `items_needed` is
-    the number of facts alone. "" and None where nothing alone does it. `n_tested` of `n_asked` facts, or of the
-    questions that were to be kept, have a score of the model, the target and every control.
+    `decides` names the deciding quantity: the claim fails if it exceeds `margin` and passes if it is below `wide`.
+    `at_least` and `at_most` are its bounds, with the confidence that this outcome requires. `against` is the reference,
+    retrained or chance, and "" without one. `needed` states the number of controls, wordings or facts with which
+    perfect unlearning would pass an open claim in 80 % of audits, and `items_needed` the number of facts alone. They
+    are "" and None if no single change is enough. `n_tested` of `n_asked` facts or retained questions have a score of
+    the model, the target and every control.
     """
 
     subject: str
@@ -596,11 +595,11 @@ class VerdictLine:
 
 @dataclass(frozen=True)
 class FactLine:
-    """A single fact that a subject gives away (after `attack`, or as it is) and no model that never saw the facts does.
+    """A fact that one model reveals (after `attack`, or without one) and no retrained model reveals.
 
-    `by` is "stated", the format in bits, or both. `p` is the p-value of the test
-    that found the fact. Prompt, answer and reply are in the evaluation's texts. `bits` is the answer's information
-    under teacher forcing, and `never` the range of the controls. None where it was not.
+    `by` is "stated", the format in bits, or both. `p` is the p-value of the test that found the fact. The evaluation's
+    texts contain prompt, answer and reply. `bits` is the information of the answer under teacher forcing, and `never`
+    the range of the controls. Both are None if they were not measured.
     """
 
     subject: str
@@ -673,21 +672,20 @@ class DatedJudgement:
 
 @dataclass(frozen=True)
 class AuditOutcome:
-    """All that an audit of one forget set found. `untested` lists in sentences each missing test and the reason.
+    """The findings of an audit of one forget set. `untested` lists each missing test and its reason, in sentences.
 
     `first` is the first judgement of these answers if its thresholds differed. `suppressed` is the positive control (""
-    where there is none), `control` its verdicts, which say of no method whether it has forgotten: "not recoverable" has
-    to fail there. `sealed` states whether plan and margins were sealed before scoring, and lists later changes. It is
-    "" without a seal. `able` records for each attack whether it passed its positive control. `attacked` is the
-    knowledge left after the strongest attack, minus the controls' gain from it. `never` has the same numbers for each
-    control, compared with the others. `n_judged` is the number of facts behind the first three claims, `n_apart` the
-    number of facts revealed by the retain set. `references` are the models in `unlearned` that were retrained without
-    the forget set. Every claim should hold for them. `evidence_level` is the evidence for the origin of `retrained`,
-    or "" without controls. `unchanged` are the models in `unlearned` with the target's own weights. `stored` has the
-    number of facts stored in each subject. `margins_bits` are the margins in bits if the target's knowledge of these
-    answers made them wider than `thresholds`. `warnings` are sentences on doubts about the controls, which affect every
-    verdict. `warnings` say in sentences what speaks against the controls, and so bears on every verdict. `rules` is the
-    version of the rules of judging. `earlier` are the judgements of other scores under the same name.
+    without one) and `control` its verdicts, which are not about a method: "not recoverable" must fail there. `sealed`
+    states whether plan and margins were sealed before scoring, and lists later changes. It is "" without a seal. `able`
+    records for each attack whether it passed its positive control. `attacked` is the knowledge left after the strongest
+    attack, minus the gain of the controls. `never` gives the same numbers for each control, compared with the others.
+    `n_judged` is the number of facts behind the first three claims, `n_apart` the number of facts that the retain set
+    reveals. `references` are the models in `unlearned` that were retrained without the forget set. They should pass
+    every claim. `evidence_level` is the evidence for the origin of `retrained`, or "" without controls. `unchanged` are
+    the models in `unlearned` with the target's own weights. `stored` is the number of facts stored in each model.
+    `margins_bits` are the margins in bits if the target's knowledge of these answers made them wider than `thresholds`.
+    `warnings` are sentences on doubts about the controls, which affect every verdict. `rules` is the version of the
+    rules of judging. `earlier` are the judgements of other scores under the same name.
     """
 
     forget: str
@@ -837,11 +835,11 @@ def _read(path: Path, kind: type[T]) -> T:
 
 @dataclass(frozen=True)
 class Soundness:
-    """The checks of one data set seen from one forget set.
+    """The data checks for one forget set.
 
-    `digest` is the digest of the splits (`NamedSplits.digest`). `left_out` lists in sentences the checks that do not
-    apply to these data. `leaking` has, by failed check, the ids of the forget items that it found, or that its guesser
-    solves. `figures` are further numbers, and `needs` has the number of items that each open check requires.
+    `digest` is the digest of the splits (`NamedSplits.digest`). `left_out` lists the checks that do not apply to these
+    data. `leaking` gives, for each failed check, the ids of the forget items that it found or that its guesser solved.
+    `figures` are further numbers. `needs` is the number of items that each inconclusive check requires.
     """
 
     forget: str
@@ -855,7 +853,7 @@ class Soundness:
 
 
 def exit_code(lines: tuple[SoundnessLine, ...]) -> int:
-    """0 where every check passed, 3 where one failed, 4 where none failed and one cannot tell."""
+    """Return 0 if every check passed, 3 if one failed, and 4 if none failed and one is inconclusive."""
     # A failed check is told before one that is open.
     if any(line.sound is False for line in lines):
         return 3

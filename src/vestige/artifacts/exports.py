@@ -191,7 +191,7 @@ def eee(outcome: AuditOutcome, subject: str, facts: ModelFacts, when: datetime) 
 
 
 def hub_results(outcome: AuditOutcome, subject: str, facts: ModelFacts, dataset: str, when: datetime) -> str:
-    """The YAML of `.eval_results/`: of each claim the quantity that decides it. One without such is in the card alone.
+    """Return the YAML of `.eval_results/`: the deciding quantity of each claim. Other claims are in the card only.
 
     `dataset` is the hub's id of the benchmark.
     """

@@ -58,10 +58,10 @@ class HoleCandidate:
 
 @dataclass(frozen=True)
 class Tested:
-    """What became of a candidate.
+    """The result of testing a candidate.
 
-    `dropped` is the reason that it was not tested. It is "" if both models answered anew, and only then are there
-    scores. An answer is None where none came, a score where there was none to judge or the judge gave none.
+    `dropped` is the reason that it was not tested, or "" if both models answered again. Only then are there scores. A
+    missing answer is None, and so is the score of an answer that is missing or was not graded.
     """
 
     id: str
@@ -80,11 +80,11 @@ class Tested:
 
 @dataclass(frozen=True)
 class Placebo:
-    """Holes that are none: the prompts asked of `name` as if it were the unlearned model.
+    """False holes: the prompts asked of `name` in place of the unlearned model.
 
     `rate` is the share of prompts that looked like a hole. `excess` is the unlearned model's rate minus the placebo's,
-    over the prompts judged on all three sides. None where there is none. `n_same` answers are word for word the
-    target's: where all are, as with greedy answers, the placebo shows nothing.
+    over the prompts judged on all three sides, or None without such prompts. `n_same` answers equal the target's word
+    for word. If all do, as with greedy answers, the placebo shows nothing.
     """
 
     name: str
@@ -122,10 +122,10 @@ def estimates_of(row: HoleRow) -> list[Estimate]:
 
 @dataclass(frozen=True)
 class Diversity:
-    """How different the prompts tested of one source are: Vendi / n, and 1 - avgSelfBLEU, which one prompt has not.
+    """The diversity of the tested prompts of one source: Vendi / n, and 1 - avgSelfBLEU, which needs two prompts.
 
     `to_adjacent` is the mean cosine of a search's prompts to the nearest adjacent question, tested or not. Near 1, the
-    findings repeat the adjacent questions. None where there is nothing to compare.
+    search repeats the adjacent questions. It is None without questions to compare.
     """
 
     n: int
@@ -136,11 +136,11 @@ class Diversity:
 
 @dataclass(frozen=True)
 class HoleTable:
-    """All that came of testing candidates. `dropped` counts those not tested, by source and reason.
+    """The results of testing candidates. `dropped` counts untested candidates, by source and reason.
 
     `failures` counts the judge's failures by stage and name. `selection` describes for each source the selection of
-    prompts that are as diverse as the adjacent prompts. `n_distinct_holes` counts holes of all sources that are no
-    near-duplicates of each other. Calls are the prompts of the test, without the prompts of a search.
+    prompts that are as diverse as the adjacent prompts. `n_distinct_holes` counts holes of all sources without
+    near-duplicates. Calls are the prompts of the test, without the prompts of a search.
     """
 
     rows: tuple[HoleRow, ...]
@@ -159,7 +159,7 @@ HOLE_FIELDS = ("id", "prompt", "source", "target_answer", "unlearned_answer", "t
 
 
 def read_attempts(folder: ProbeFolder) -> list[Attempt]:
-    """All attempts of a search, in their order. None where there was no search."""
+    """Return all attempts of a search, in order. None without a search."""
     if folder.attempts.exists():
         return list(read_rows(folder.attempts, Attempt))
     return []

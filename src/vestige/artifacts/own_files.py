@@ -78,7 +78,7 @@ def is_own(path: Path) -> bool:
 
 
 def refuse_strangers(folder: Path, entries: Iterable[Path]) -> None:
-    """Refuse to delete these entries of an output folder where one is, or holds, a file that Vestige did not write."""
+    """Refuse to delete entries of an output folder if Vestige did not write every file in them."""
     names = (p for entry in entries for p in (entry, *entry.rglob("*")) if not p.is_dir())
     # In order, so that the same file is named each time.
     foreign = next((p for p in sorted(names) if not is_own(p.relative_to(folder))), None)

@@ -136,7 +136,7 @@ def write_collected(folder: EvalFolder, n: int) -> None:
 
 
 def evaluation_number(folder: EvalFolder) -> int:
-    """Return the position of an evaluation among those of its subject, from 1. It is 0 in files of older versions."""
+    """Return the position of an evaluation among those of its model, from 1. Files of older versions have 0."""
     stored = read_provenance(folder.provenance) if folder.provenance.exists() else {}
     number = stored.get("number", 0)
     if isinstance(number, int):
@@ -313,7 +313,7 @@ class AskedSplits(Protocol):
 class ItemScores(NamedTuple):
     """Paths of one evaluation's scores and questions.
 
-    `attack` is empty for a model as it is. `stands_for` gives the id of the question that an attacked one represents.
+    `attack` is empty for the unattacked model. `stands_for` maps an attacked question to the original one.
     """
 
     attack: str
@@ -470,8 +470,8 @@ class KeptPrompt:
     """A found prompt.
 
     `claimed` is the search's own count of correct samples, `verified` the count by replies to the text. `spent` are the
-    search's amounts. `seen_bits` is the code length of all answers that it saw. None where it saw inner states too.
-    `ended` is the reason for the end.
+    search's amounts. `seen_bits` is the code length of all answers that the search used, or None if it also used hidden
+    states. `ended` is the reason for the end.
     """
 
     text: str

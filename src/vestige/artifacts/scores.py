@@ -43,9 +43,9 @@ Scores = Float[np.ndarray, " N"]
 class Measurement:
     """The prompt and the score of a measurement.
 
-    `direction` is 1 where a higher score means more knowledge, and -1 where a lower one does. Scores are in [`low`,
-    `high`]. None means no bound on that side. `metric` and `version` name the definition: two definitions of one metric
-    are two measurements. A `ratio` divides one probability by another and is unreliable if both are tiny.
+    `direction` is 1 if a higher score means more knowledge, and -1 if a lower score does. Scores are in [`low`,
+    `high`], and None means that this side has no bound. `metric` and `version` name the definition: two definitions of
+    one metric are two measurements. A `ratio` divides one probability by another and is unreliable if both are tiny.
     """
 
     name: str
@@ -74,21 +74,21 @@ HITS = ", hits"
 
 
 class Format(NamedTuple):
-    """One form of question, by the measurements that tell who knows.
+    """One form of question, with the measurements that show knowledge.
 
-    `key` is read where there is a `retrained`, `hits` where there is chance only, or where `key` has no scores.
+    `key` is used with a `retrained` model. `hits` is used if chance is the only control, or if `key` has no scores.
 
     Graded scores (overlap, probability) have no known chance, since a model that never saw the facts uses some of the
-    right words, and overlap has no values in scripts that ROUGE does not read. `hits` is "" where there is nothing to
-    count. `chance` is the name of each item's guessing probability in the evaluation. "" is 0, as for an answer in the
-    model's own words. `prompt` names the model's input, which several readings of one question share. "" is its own.
-    Multiple choice is judged by the probability of the right option, which differs less between trainings than the pick
-    does (docs/verdicts.md). A `ratio` divides one probability by another: on a broken model each is tiny, and a fact of
-    nobody's comes out near 1. It keeps a claim from holding and fails none by single facts. A format that is `kept`
-    also shows whether a model retained its other knowledge.
+    right words, and overlap has no values in scripts that ROUGE does not read. `hits` is "" if nothing can be counted.
+    `chance` is the name of each item's guessing probability in the evaluation. "" means 0, as for an answer in the
+    model's own words. `prompt` names the model's input, which several readings of one question share. "" is a prompt of
+    its own. Multiple choice is judged by the probability of the right option, which varies less between trainings than
+    the pick does (docs/verdicts.md). A `ratio` divides one probability by another. In a broken model both are tiny, and
+    a fact that nobody knows has a ratio near 1. A ratio can keep a claim from passing, but single facts by a ratio
+    never fail a claim. A format that is `kept` also shows whether a model retained its other knowledge.
 
-    `drawn` names the measurement of the same probe after it was fitted on drawn answers: the format is used only where
-    that is not above chance.
+    `drawn` names the measurement of the same probe fitted on random answers. The format is used only if that
+    measurement is not above chance.
     """
 
     name: str
@@ -122,7 +122,7 @@ class Staged(Protocol):
 
     @property
     def points(self) -> Names:
-        """Return its stages, the last of which is judged."""
+        """Return the stages. The last one is judged."""
 
 
 class Source(NamedTuple):
@@ -211,12 +211,11 @@ def column(table: NumberMapping) -> ScoreColumn:
 
 @dataclass
 class ScoreTable:
-    """Scores by source (a model, as it is or as an attack left it), then by measurement, then by question.
+    """Scores by source (a model before or after an attack), measurement and question.
 
-    `chances` has what guessing scores, by measurement and question. `reasons` gives the reason a score is missing. A
-    question of the table that a column does not have is missing without a reason. `texts` are by source and question.
-    `formats` say which measurements read one form of question. An attack's reworded questions are filed under the ids
-    of their original items.
+    `chances` are the scores of guessing, by measurement and question. `reasons` gives the reason for a missing score. A
+    question that a column lacks is missing without a reason. `texts` are by source and question. `formats` state which
+    measurements read one form of question. An attack's reworded questions have the ids of their original items.
     """
 
     roles: dict[str, Role] = field(default_factory=dict)
@@ -322,7 +321,7 @@ class ScoreTable:
         return tuple(self.values.get(_source(source), {}))
 
     def table(self, source: Sourced, key: str) -> NumberMapping:
-        """The scores by question. None where the source was not asked."""
+        """Return the scores by question, or None if the source was not asked."""
         return self.values.get(_source(source), {}).get(key, {})
 
     def common(self, sources: Sequence[Sourced], key: str, items: Sequence[str]) -> Items:

@@ -79,9 +79,9 @@ UNTESTED = "not tested"
 
 
 def is_tested(outcome: AuditOutcome, v: VerdictLine) -> bool:
-    """Whether a claim was tested. Logs hold no attacks, no checks of the data, and seldom membership scores.
+    """Return whether remaining knowledge was tested. Otherwise, no claim counts as tested.
 
-    Return whether remaining knowledge was tested. Without that test, nothing counts as tested.
+    Logs contain no attacks and no data checks, and seldom membership scores.
     """
     if outcome.evidence_level not in FROM_LOGS or v.outcome != "inconclusive" or v.claim == "not expressed":
         return True

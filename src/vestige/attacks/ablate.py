@@ -56,7 +56,11 @@ Gemma 2 and 3 and OLMo 2 norm them before they are added. There the direction is
 
 
 class AblateSettings(AttackSettings):
-    """Questions of half of the forget items give directions. Their answers choose one block's, or all blocks'."""
+    """Remove directions from the model's residual stream that may suppress the forgotten answers.
+
+    Questions of half of the forget items give the directions. Their answers choose whether to remove a direction from
+    one block or from all blocks. The other half is tested.
+    """
 
     amount: ClassVar[str] = "items"
     kind: ClassVar[str] = "ablate"
@@ -103,9 +107,9 @@ def answers_seen(work: Work, loaded: LoadedModel) -> tuple[list[Encoded], list[E
 
 @dataclass
 class Best:
-    """The best variant of a model so far: it recovers most of `forget`, and `retain` loses less than FLOOR.
+    """The best variant of a model so far: the largest recovery on `forget` with a loss below FLOOR on `retain`.
 
-    `gain` is of nats a token, the mean over the answers of `forget`; 0 where there is no candidate.
+    `gain` is in nats per token, the mean over the answers of `forget`. It is 0 without a candidate.
     """
 
     model: PreTrainedModel
@@ -178,11 +182,13 @@ def _mean_states(model: PreTrainedModel, answers: Sequence[Encoded]) -> Float[Te
 
 @contextmanager
 def without_direction(model: PreTrainedModel, direction: Float[Tensor, "*L D"] | None) -> Iterator[None]:
-    """Within it nothing along `direction` is added to the model's residual stream. None changes nothing.
+    """A context in which the model's residual stream has no component along `direction`. None changes nothing.
 
-    As if it were written out of the embedding and of every matrix that ends an attention or an MLP. Raises InputError
-    where a block's parts are not found by name. With directions for all blocks, each is removed from its block's
-    output.
+    The effect equals removing the direction from the embedding and from every matrix that ends an attention or an MLP.
+    With directions for all blocks, each is removed from its block's output.
+
+    Raises:
+        InputError: The parts of a block are not found by name.
     """
     from vestige.models.blocks import blocks
 

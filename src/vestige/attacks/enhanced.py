@@ -117,10 +117,10 @@ class GuideReply:
 
 
 def layers_at_depth(n_blocks: int) -> tuple[int, ...]:
-    """The blocks after which streams are compared by default: a fifth to a quarter of the way up.
+    """Return the blocks after which hidden states are compared by default: a fifth to a quarter of the depth.
 
-    The released code hooks the inputs of its layers 7, 8 and 9 of 32, counted from 1, so that 6, 7 and 8 blocks lie
-    below. Here the same shares of `n_blocks` are rounded, with one block at least.
+    The released code hooks the inputs of its layers 7, 8 and 9 of 32, counted from 1, so 6, 7 and 8 blocks are below.
+    Here the same shares of `n_blocks` are rounded, to at least one block.
 
     Example: blocks 5, 6 and 7 of 32; 4 and 5 of 24. Block 0 of 4 or fewer.
     """
@@ -174,9 +174,9 @@ def repetition(prompts: Sequence[Ids], power: float) -> Float[Tensor, " W"]:
 
 @dataclass(frozen=True)
 class PrefixObjective:
-    """The loss of a prefix: the subject's distance from the target in output and hidden states.
+    """The loss of a prefix: the distance between the model and the target in output and hidden states.
 
-    `guide` is the target. It is None where the target's streams are not compared, or where the target is the subject.
+    `guide` is the target, or None if hidden states are not compared or the model is the target itself.
     """
 
     subject: PreTrainedModel

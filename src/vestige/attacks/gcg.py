@@ -160,7 +160,7 @@ def swaps_by_gradient(
 ) -> list[Ids]:
     """Return `width` prompts, each with `replaced` tokens swapped uniformly for one of the `topk` best.
 
-    Places of one prompt differ. Repeats, and the prompt itself, can be among them.
+    The places within one prompt differ. Repeated prompts and the original prompt can occur.
     """
     if replaced > len(prompt):
         raise InputError(f"replaced is {replaced}, and the prompt has {len(prompt)} tokens. Lower it")
@@ -189,7 +189,7 @@ def deployed(question: str, prompt: str, placement: Placement) -> str:
 
 
 def target_of(prompter: Prompter, question: str, answer: str, placement: Placement) -> Ids:
-    """The tokens of an answer as the model gives it to the question. Refused where they do not say its text."""
+    """Return the tokens of an answer in reply to the question. Raise InputError if they do not decode to the answer."""
     text = answer.strip()
     ids = prompter.encode(deployed(question, "", placement), text).answer_ids if text else ()
     (decoded,) = as_texts(prompter.tokenizer, [ids])
@@ -249,9 +249,9 @@ class Place:
 
 
 def place_of(tokenizer: PreTrainedTokenizerBase, text: Around) -> Place:
-    """The least of the text around the prompt that is the same tokens again once it is text.
+    """Return the smallest context of the prompt that tokenises to the same tokens after decoding.
 
-    Rejects a context that is not text: such tokens come from no text.
+    Raise InputError for tokens that no text produces.
     """
     # A few tokens nearly always do, and they are tokenised again with every prompt that is proposed.
     for n in (2, 4, 8, 16, 32, max(len(text.before), len(text.after))):
@@ -428,7 +428,7 @@ class Keeper(Protocol):
     """Where a search is kept between steps. Written whole or not at all."""
 
     def load(self) -> SearchState | None:
-        """The state kept last. None where there is none."""
+        """Return the last state, or None if there is none."""
         ...
 
     def save(self, state: SearchState) -> None:
@@ -539,7 +539,7 @@ _TRIED = 32
 
 
 class GcgSettings(PromptSettings):
-    """The settings of a GCG search for a prompt that brings the answers in the data."""
+    """The settings of a GCG search for a prompt that makes the model give the true answers."""
 
     weights: ClassVar[str] = "a searched suffix"
     kind: ClassVar[str] = "gcg"

@@ -71,11 +71,11 @@ class Shown:
         return {edge: _texts(items) for edge, items in self._of_edge.items()}
 
     def gives_away(self, item: Item) -> bool:
-        """Return whether the shown items contain its question, its answer, or the inputs of its computation.
+        """Return whether the shown items contain the item's question, its answer, or the inputs of its computation.
 
-        An answer is stated if it occurs, as whole words, in a shown question or answer, or if every name, date and
-        amount outside the item's own question does. From other edges only identifying texts count (two words, or four
-        digits), since `5` and `Seller` are many answers.
+        An answer is shown if it occurs, as whole words, in a shown question or answer, or if every name, date and
+        amount outside the item's own question occurs. From other edges only identifying texts count (two words, or four
+        digits), since `5` and `Seller` answer many questions.
         """
         if not self._questions.isdisjoint(_wordings(item)) or self._states(item, item.answer):
             return True
@@ -245,7 +245,7 @@ AGAIN = "~"
 
 @lru_cache(maxsize=65536)
 def ends_of(edge: str | None) -> frozenset[str]:
-    """Return the two entities of an edge named `X_Y`. None where the name has another form."""
+    """Return the two entities of an edge named `X_Y`, or None for another form of name."""
     ends = (edge or "").partition(AGAIN)[0].split("_")
     if len(ends) == 2 and all(ends):
         return frozenset(ends)
@@ -265,7 +265,7 @@ def related_items(retain: Sequence[Item], forget: Sequence[Item]) -> list[Item]:
 
 
 class InContextSettings(AttackSettings):
-    """Some retain items before each question, which are others for each."""
+    """Put other retain items before each question."""
 
     kind: ClassVar[str] = "in_context"
     amount: ClassVar[str] = "facts"

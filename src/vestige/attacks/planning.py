@@ -100,10 +100,10 @@ class Work(Protocol):
 
 
 class AttackSettings(Settings):
-    """An attack: its fields are the user's settings, and its methods plan and run it.
+    """The base class of attacks. Its fields are the user's settings, its methods plan and run the attack.
 
-    A field with `exclude=True` shapes the plan (training data, name) and is not in the plan's `settings`, from which
-    `run` is called again.
+    A field with `exclude=True` affects the plan (training data, name) and is absent from the plan's `settings`, from
+    which Vestige rebuilds the class to call `run`.
     """
 
     kind: ClassVar[str] = ""

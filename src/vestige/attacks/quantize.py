@@ -41,7 +41,7 @@ NF4 = (
 
 
 class QuantizeSettings(AttackSettings):
-    """Rounding the weights without data. Every forget item is tested."""
+    """Round the weights without calibration data. Every forget item is tested."""
 
     kind: ClassVar[str] = "quantize"
     amount: ClassVar[str] = "bits"
@@ -140,9 +140,9 @@ def quantize(model: PreTrainedModel, bits: Bits) -> Rounded:
 
 
 def linear_layers(model: PreTrainedModel) -> list[nn.Linear | Conv1D]:
-    """The linear layers inside the blocks. Refused where most of their weights are elsewhere, as with fused experts.
+    """Return the linear layers inside the blocks. Raise InputError if most weights are elsewhere, as in fused experts.
 
-    An attack that leaves most weights as they were would look like a model that withstands it.
+    An attack that leaves most weights unchanged would make the model look resistant.
     """
     from torch import nn
     from transformers.pytorch_utils import Conv1D

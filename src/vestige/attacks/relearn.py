@@ -39,10 +39,11 @@ Material = Literal["retain", "related", "unrelated", "forget_part", "forget"]
 
 
 class RelearnSettings(AttackSettings):
-    """How a model is tuned again. The defaults come from 2506.00688 and its released code.
+    """Fine-tune the model again. The defaults come from 2506.00688 and its released code.
 
-    LoRA on all products inside the blocks, AdamW, the mean loss of the answers' tokens, a linear schedule, gradients
-    cut at a norm of 1. The released code computes in bfloat16, and here that is for presets of large models.
+    The attack trains LoRA on all linear layers of the blocks, with AdamW, the mean loss of the answer tokens, a linear
+    schedule and gradients clipped at a norm of 1. The released code computes in bfloat16. Here, only presets of large
+    models do.
     """
 
     kind: ClassVar[str] = "relearn"

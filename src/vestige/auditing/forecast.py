@@ -107,7 +107,7 @@ class AuditForecast:
 
 
 def forecast_audit(request: AuditRequest) -> AuditForecast:
-    """What `run_audit` would do, if every model can read its prompts. No model is read, so torch is not needed."""
+    """Return the tasks of `run_audit` if every model can read its prompts. Loads no model and no torch."""
     from vestige.attacks.planning import attack_of
 
     check_request(request, whole=False)
@@ -198,11 +198,10 @@ class ClaimPower:
 class AuditPower:
     """The power of an audit with these facts, wordings, controls and margins.
 
-    `holds` is the probability that perfect unlearning passes all claims, and `by_controls` the same for other numbers
-    of controls. `needed` lists single changes that would raise it to 80 % ("" without one). `given_away` is the number
-    of facts that no control states and that fail a claim by themselves if a model states this many. None where there
-    are fewer than three controls. The claims in `cannot_hold` lack required evidence, so these claims and the
-    combination of all claims never hold.
+    `holds` is the probability that perfect unlearning passes all claims, and `by_controls` gives it for other numbers
+    of controls. `needed` lists single changes that would raise it to 80 % ("" if no single change does). `given_away`
+    is the number of facts that fail a claim if one model states them and no control does (None with fewer than three
+    controls). The claims in `cannot_hold` lack required evidence, so neither they nor all claims together can pass.
     """
 
     facts: int
@@ -223,7 +222,7 @@ class AuditPower:
 
 
 def foresee_audit(request: AuditRequest) -> AuditPower:
-    """Predict the power of an audit of these data. Of models only the number of controls counts (5 without any)."""
+    """Predict the power of an audit of these data. Only the number of controls matters (5 without any)."""
     is_quick = QUICK_SAID in request.untested
     request, thresholds = plan_audit(request, contexts=False), request.settings.of_gap(_GAP_BITS)
     if thresholds.scope == "population":

@@ -55,11 +55,11 @@ _LUCK = 0.01
 
 @dataclass(frozen=True)
 class Scale:
-    """One format (or bits) with its controls over its items. `retrained` names them.
+    """One format (or bits) with its controls over its items. `retrained` names the controls.
 
-    These are none against chance, which is known on each item. `key` is the key of
-    the format in use, `key` or `hits`. On the items `same` all controls score like the target, so that these cannot be
-    judged: they count as known where a claim would pass.
+    `retrained` is empty if chance is the control, which is known for each item. `key` is the name of the score in use,
+    `key` or `hits` of the format. All controls score like the target on the items in `same`, so these cannot be judged.
+    They count as known if a claim would pass.
     """
 
     ground: Ground
@@ -95,7 +95,7 @@ class Scale:
         return {item: n for n, item in enumerate(self.items)}
 
     def on(self, items: Items, sample: Sample) -> "Scale":
-        """The scale over a part of its items, none of which is left out for being like the target."""
+        """Return the scale over a part of its items, including those that are like the target."""
         places = [self.places[item] for item in items]
         controls = self.controls
         rows = controls.retrained[:, places]
@@ -406,7 +406,7 @@ def _bits(ground: Ground, untested: list[str], admitted: Sequence[Scale]) -> tup
 def reached(
     scores: Float[np.ndarray, "*M N"], target: ByItem, usual: ByItem, *, in_bits: bool
 ) -> Bool[np.ndarray, "*M N"]:
-    """Which facts are given away: half as likely as to the target, or half of the way to it from what is `usual`."""
+    """Return the revealed facts: at least half as likely as under the target, or halfway to it from `usual`."""
     if in_bits:
         return np.asarray(scores >= np.maximum(target + math.log2(_HALF), LEAST_BITS))
     return np.asarray((target > usual) & (scores - usual >= _HALF * (target - usual)))
@@ -553,7 +553,7 @@ def levels_of(ground: Ground, tested: TestedFormats) -> Levels:
 
 
 def compares_orders(tested: TestedFormats, n_methods: int, resamples: int) -> bool:
-    """Whether the orders of methods are compared. Without a limit the cost would grow with the square of them."""
+    """Return whether to compare the orders of methods. The cost is quadratic in their number, so it is limited."""
     n_scales = len(tested.scales)
     n_pairs = math.comb(n_methods, 2) * n_scales * (n_scales - 1)
     return least_p(n_pairs, resamples) <= TAIL

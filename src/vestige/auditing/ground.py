@@ -50,13 +50,13 @@ class Case:
 
 @dataclass(frozen=True)
 class ClaimEvidence:
-    """The evidence of one claim about one subject, or a part of it.
+    """The evidence of one claim about one model, or a part of it.
 
     Attributes:
-        parts: The verdict on each part of the claim. One that fails fails the claim, and it holds where all hold.
+        parts: The verdict on each part of the claim. One failing part fails the claim. It passes if all parts pass.
         left_out: Findings that decide nothing, each with the reason.
-        gaps: Missing evidence, without which the claim cannot hold. A claim can still fail.
-        besides: Further evidence for a claim that holds.
+        gaps: Missing evidence, without which the claim cannot pass. A claim can still fail.
+        besides: Further evidence for a passing claim.
         facts: The single facts that fail the claim.
         groups: Findings by contract or person.
     """
@@ -78,9 +78,9 @@ class ClaimEvidence:
 class Ground(Case):
     """A case with its derived values: `judged` are the forget items behind the first three claims.
 
-    A fact has `wordings` questions on average. `doubts` speak against the controls: while there is one, no claim holds
-    that rests on them. `doubts_of` do so for one subject. `collapsed` gives by subject and format the reason that
-    scores are left out.
+    A fact has `wordings` questions on average. `doubts` are reasons not to trust the controls. With one, no claim that
+    depends on controls passes. `doubts_of` are such reasons for one model. `collapsed` gives by model and format the
+    reason that scores are left out.
     """
 
     thresholds: Thresholds
@@ -122,9 +122,9 @@ class Ground(Case):
     def sample(self, items: Sequence[str], purpose: str = "forget", *, fixed: bool | None = None) -> Sample:
         """Return the bootstrap draws of these items.
 
-        All quantities over the same items and purpose share them and are paired. Samples of two purposes are
-        independent of one another. `fixed` states that the statement is about these items. It defaults to the scope,
-        except for one model's level or a comparison with chance.
+        All quantities over the same items and purpose share the draws and are paired. Samples of two purposes are
+        independent. `fixed` means that the statement is about exactly these items. It defaults to the scope, except for
+        one model's level or a comparison with chance.
         """
         is_fixed = self.thresholds.scope == "these" if fixed is None else fixed
         key = (purpose, tuple(items), is_fixed)
@@ -149,13 +149,13 @@ class Ground(Case):
         return self.samples[key]
 
     def verdicts(self, rule: Callable[..., ClaimVerdict], evidence: Sequence[Evidence]) -> tuple[ClaimVerdict, ...]:
-        """The verdict of a rule on all quantities of a claim. None where there is no quantity."""
+        """Return the verdict of a rule on all quantities of a claim, or None without quantities."""
         if evidence:
             return (rule(evidence, self.thresholds),)
         return ()
 
     def prior(self, kind: Kind) -> SeedPrior:
-        """The prior of the thresholds, with the shift of another recipe where a control was trained by one."""
+        """The prior of the thresholds, with a shift if a control was trained by another recipe."""
         prior = self.thresholds.prior(kind)
         if self.plan.recipes:
             return prior._replace(shift=OTHER_RECIPE)
@@ -182,7 +182,7 @@ def _as_set(items: Items) -> frozenset[str]:
 
 
 def groups_of(plan: AuditPlan, items: Sequence[str]) -> dict[str, Items]:
-    """The items of each contract, person or other group. None where fewer than two are known."""
+    """Return the items of each contract, person or other group, or None if fewer than two groups are known."""
     groups: dict[str, list[str]] = {}
     for item in items:
         label = plan.edges.get(item, plan.groups.get(item))
@@ -220,7 +220,7 @@ _WORST: tuple[Scope, ...] = ("entailed", "guessable", "free")
 
 
 def by_fact(case: Case) -> Case:
-    """The case with facts for items: each under the id of its first wording, with the mean of the values there are.
+    """Return the case with facts as items. Each has the id of its first wording and the mean of its values.
 
     A fact is attacked only if all of its wordings are held out, because one shown wording reveals the others. If the
     retain set reveals one wording, it reveals the fact.

@@ -61,9 +61,9 @@ def parts_of(ground: Ground, tested: TestedFormats) -> dict[str, ScaleByGroup]:
 
 
 def by_group(ground: Ground, parts: Mapping[str, ScaleByGroup], expressed: Expressed, subject: str) -> ClaimEvidence:
-    """Every group of the forget set under one subject: those that fail a claim, and those that keep it from holding.
+    """Return the groups of the forget set that fail a claim for one model, and those that keep it from passing.
 
-    That no group fails it is no evidence that it holds.
+    The absence of failing groups is no evidence for the claim.
     """
     groups = groups_of(ground.plan, ground.judged)
     whole = [*expressed.evidence.values()]
@@ -108,9 +108,9 @@ def by_group(ground: Ground, parts: Mapping[str, ScaleByGroup], expressed: Expre
 
 
 def in_one_group(ground: Ground, tested: TestedFormats, expressed: Expressed, subject: str) -> str:
-    """That all that is above the narrow margin in the mean may be one group's luck, "" where it is not.
+    """Return a sentence if one group's luck may explain a mean above the narrow margin, otherwise "".
 
-    So it is where controls are few, and without the group that adds most no quantity is above its margin.
+    This is possible with few controls, if no quantity exceeds its margin without the group that adds most.
     """
     groups, n_controls = groups_of(ground.plan, ground.judged), len(ground.plan.retrained)
     if not groups or not 0 < n_controls < ALONE_CONTROLS:

@@ -83,15 +83,15 @@ def judge_logs(
     stated: Stated | None = None,
     unused: Sequence[str] = (),
 ) -> AuditOutcome:
-    """Judge the models of these logs. Evidence and verdicts are in `run`.
+    """Judge the models of these logs, and write evidence and verdicts to `run`.
 
     Args:
         run: The folder of evidence and verdicts.
         logs: The logs, each with its model and role.
         forget: The name of the forget set.
         margins: The margins of the judgement (`Thresholds`).
-        forgiving: Leave out, and name, a model whose log cannot be compared with the target's. Otherwise, it is
-            refused.
+        forgiving: Leave out, and name, a model whose log cannot be compared with the target's. Otherwise, raise
+            InputError.
         stated: The user's tasks, scales and columns.
         unused: Why further files are not judged, in sentences.
 

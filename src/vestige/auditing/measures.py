@@ -39,7 +39,7 @@ SPLITS = ("retain", "independent", "factual")
 
 @dataclass
 class KeptKnowledge:
-    """Target less subject in every split that there is. `lines` are those of the subjects that were read."""
+    """The target's score minus the model's, for every split. `lines` are the scores of the models that were read."""
 
     ground: Ground
     lines: list[KeptLine] = field(default_factory=list)
@@ -53,7 +53,7 @@ class KeptKnowledge:
         return ()
 
     def losses(self, subject: str) -> ClaimEvidence:
-        """Return the losses of one subject. Their draws take too much memory to be kept of all."""
+        """Return the losses of one model. Keeping the draws of all models would take too much memory."""
         ground = self.ground
         plan, least = ground.plan, ground.thresholds.admission
         harms, left_out, missing = [], [], []

@@ -148,7 +148,7 @@ class Membership:
         return tuple(chain.from_iterable(self.lines_of.values()))
 
     def differences(self, subject: str) -> tuple[list[Evidence], list[str]]:
-        """One subject's differences to `retrained`, and the scores not read on it. Their draws are not kept of all."""
+        """Return one model's differences to `retrained`, and the scores that were not read on it."""
         differences: list[Evidence] = []
         missing: list[str] = []
         for score in self.scores:
@@ -164,7 +164,7 @@ class Membership:
 
 
 def read_membership(ground: Ground) -> Membership:
-    """Every membership score on target and controls. Nothing where there is no holdout item."""
+    """Read every membership score of target and controls. Without holdout items there are none."""
     plan = ground.plan
     if not plan.splits.get("holdout"):
         return Membership((), {}, ("No holdout items were given, so membership could not be tested.",), {})

@@ -39,10 +39,10 @@ ROLES: tuple[Role, ...] = ("target", "retrained", "unlearned", "suppressed")
 
 @dataclass(frozen=True)
 class AuditedModel:
-    """One model of the audit: its name there, and where it is (a folder of Vestige, or any model).
+    """One model of the audit: its name and its place (a folder of Vestige, or any model).
 
-    `model` is "" of the positive control that the audit makes itself. With `through_target` it is asked through the
-    target's tokeniser and chat template (`auditing.origins`).
+    `model` is "" for the positive control that the audit makes itself. `through_target` uses the target's tokeniser and
+    chat template (`auditing.origins`).
     """
 
     name: str
@@ -53,14 +53,13 @@ class AuditedModel:
 
 @dataclass(frozen=True)
 class AuditRequest:
-    """Which models are audited for which forget set.
+    """The models and the forget set of an audit.
 
-    `splits` hold the questions (`limited` cuts them) and the items for attacks. `dtype`, `chat_template`, `base` and
-    `tokenizer` are for models from elsewhere. Vestige's own have theirs. `verify` reads all stored files again
-    (`any_subject`). `untested` has sentences on omitted tests, and `settings_before` the settings before any was.
-    `published` are figures that the target must reproduce before the audit starts. With `store` the answers of
-    target and controls are taken from earlier audits, and stored for later ones. `questions` and `attacks` are those of
-    every model (`run.plan_audit`).
+    `splits` contains the questions (`limited` reduces them) and the items for attacks. `dtype`, `chat_template`, `base`
+    and `tokenizer` apply to external models only. `verify` reads all stored files again (`any_subject`). `untested` has
+    sentences on omitted tests, and `settings_before` the settings before any were omitted. `published` are figures that
+    the target must reproduce before the audit starts. With `store`, answers of target and controls are taken from
+    earlier audits and stored for later ones. `questions` and `attacks` are the same for every model (`run.plan_audit`).
     """
 
     models: tuple[AuditedModel, ...]

@@ -151,10 +151,10 @@ def attack_tasks(
 
 
 def after_an_attack(questions: Sequence[Question], kind: str) -> tuple[Question, ...]:
-    """Return the evaluations of an attacked model, by their own statement (`evals.base.InAudit`).
+    """Return the evaluations of an attacked model, as declared in `evals.base.InAudit`.
 
-    Attacks and membership, which concerns the unattacked model, are excluded. Nor, where the attack's text is in the
-    question, questions as options.
+    Attacks and membership, which concern the unattacked model, are excluded. So are questions as options if the attack
+    puts text into the question.
     """
     from vestige.attacks.planning import find_attack
     from vestige.evals.freeform import FreeformSettings
@@ -391,7 +391,7 @@ class TaskAnswers:
 
 
 def answers_of(folder: AuditFolder, subject: str, attack: str) -> TaskAnswers | None:
-    """Return the output of a subject's task and an attack. None where it is not done."""
+    """Return the output of a task and an attack for one model, or None if it is unfinished."""
     path = folder.places(task_name(subject, attack))
     if path.exists():
         return load(path, TaskAnswers)
@@ -830,9 +830,9 @@ def _answers(run: RunFolder, plan: AuditPlan) -> tuple[AuditPlan, ScoreTable]:
 def judge_plan(
     run: RunFolder, folder: AuditFolder, plan: AuditPlan, table: ScoreTable | None = None, *, anew: bool = False
 ) -> AuditOutcome:
-    """Judge the score table of a plan, which is read where it is not given. Write the outcome and all verdicts.
+    """Judge the score table of a plan, and write the outcome and all verdicts. Without a table, read the stored one.
 
-    Unless it is to be judged `anew`, the outcome of the same plan, scores and code is read where it is there.
+    Unless `anew` is set, an existing outcome of the same plan, scores and code is used.
     """
     basis = content_id([asdict(plan), code_digest(), RESAMPLES], length=64)
     # An outcome that is damaged, or of an older version, is judged again and not refused.

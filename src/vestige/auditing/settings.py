@@ -20,13 +20,13 @@ MemberScore = Literal["loss", "min_k", "min_k_plus", "zlib", "reference"]
 
 
 class AuditSettings(Thresholds, LeakJudgeSettings):
-    """Margins (`metrics.verdicts.Thresholds`), evaluations and attacks.
+    """Margins (`metrics.verdicts.Thresholds`), evaluations and attacks of an audit.
 
-    Relearning is the paper's (2506.00688: LoRA of rank 128, 2e-4, 3 epochs, alpha 16, batches of 1). The best of all
-    its runs counts, chosen on facts outside its own test (`recovery.with_searches`). Prompt searches are off by
-    default, since each takes thousands of passes on every model. No fact that they search on is tested. The positive
-    control (`steps.suppress`) is a target that is taught to keep silent: on it each attack has to show that it could
-    have found anything.
+    Relearning follows 2506.00688: LoRA of rank 128, learning rate 2e-4, 3 epochs, alpha 16, batches of 1. The strongest
+    run counts. Facts outside its own test choose it (`recovery.with_searches`). Prompt searches are off by default
+    because each needs thousands of passes through every model. The audit never tests a fact that a search used. The
+    positive control (`steps.suppress`) is a target trained to refuse. Each attack must recover its knowledge to count
+    as evidence.
     """
 
     evals: TextTuple = ("qa", "choices", "reversed", "freeform", "memory", "inside")

@@ -84,10 +84,10 @@ _TOO_FEW = f"single facts were not tested, which takes {LEAST_CONTROLS} retraine
 def single_facts(
     ground: Ground, subject: str, scales: Sequence[Scale], attacks: Sequence[tuple[PlannedAttack, str]]
 ) -> ClaimEvidence:
-    """The tests of one claim: what fails it and what keeps it from holding, with Holm's correction for all.
+    """Test single facts for one claim, with Holm's correction over all: which fail it, and which keep it from passing.
 
-    `scales` are the admitted formats with scores of the subject. `attacks` those that count, each with the format that
-    it counts in, or none, where the subject is judged as it is.
+    `scales` are the admitted formats with scores of the model. `attacks` are those that count, each with its format, or
+    none for the unattacked model.
     """
     graded = [test for test in scales if test.unit in ("leakage", "bits")]
     if graded and (ground.plan.predicted or len(_controls(graded)) < LEAST_CONTROLS):

@@ -287,10 +287,10 @@ _Said = dict[tuple[str, str], str]
 
 
 class ModelScores(NamedTuple):
-    """One model's scores by one measurement. `items`, `scores` and the fields after them have a value a question.
+    """One model's scores by one measurement. `items`, `scores` and the fields after them have one value per question.
 
-    `scores` and `chances` are NaN where there is none. `splits`, `facts`, `groups` and `questions` are empty where all
-    values are the default. `reasons` and `texts` are by item.
+    Missing `scores` and `chances` are NaN. `splits`, `facts`, `groups` and `questions` are empty if all values are the
+    default. `reasons` and `texts` are by item.
     """
 
     model: str
@@ -315,7 +315,7 @@ class ModelScores(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The name of the measurement. Bits of an answer stand beside its probability."""
+        """The name of the measurement. The bits of an answer have a name of their own next to its probability."""
         if self.unit == "bits":
             return f"{self.format}, bits"
         return self.format

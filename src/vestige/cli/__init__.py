@@ -8,7 +8,7 @@ os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
 
 def run() -> None:
-    """Run the command line. Stopped while it is still being imported, it ends as one that is stopped later."""
+    """Run the command line. An interruption during imports ends with the same exit code as a later one."""
     try:
         from vestige.cli.app import run as started
 

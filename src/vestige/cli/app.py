@@ -19,11 +19,11 @@ from vestige.report.text import print_json
 
 @itself(positional=("run",))
 def report_command(run: Path, verify: bool = False, output_dir: Path | None = None, as_json: bool = False) -> None:
-    """Write report.html, tables/ and verdicts.json of RUN, and say where they are. No model is loaded.
+    """Write report.html, tables/ and verdicts.json of RUN, and print their paths. No model is loaded.
 
     Args:
         run: The folder of a run, finished or not, or of a finished search for holes.
-        verify: Read every file of the run's models, also where none seems changed.
+        verify: Read every file of the run's models, even if it seems unchanged.
         output_dir: Where report.html, tables/ and verdicts.json go. RUN by default.
     """
     from vestige.artifacts.layout import RunFolder
@@ -124,7 +124,7 @@ def _but_of_masks(record: logging.LogRecord) -> bool:
 
 
 def run() -> None:
-    """Run the command line. What Vestige explains itself is one line on stderr and an exit code; see docs/cli.md."""
+    """Run the command line. Vestige's own errors are one line on stderr and an exit code; see docs/cli.md."""
     # The process that a person starts is the only place where the surroundings are set.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")

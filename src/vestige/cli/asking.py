@@ -1,7 +1,7 @@
 """`vestige attack`, `vestige evaluate` and `vestige probe`: the commands that ask a model.
 
-An attack runs from end to end: asked before, attacked, asked after. `gcg` with a question and answer of the user's own
-searches for a prompt that brings the answer, and sends it.
+An attack asks the model before and after it. `gcg` with a question and answer of the user's own searches for a prompt
+that brings the answer, and sends it.
 """
 
 from collections.abc import Callable
@@ -52,7 +52,7 @@ Args:
 
 
 def attack_command(kind: str) -> Callable[..., None]:
-    """The command of one attack, which another package may bring.
+    """The command of one attack. Packages can add attacks.
 
     A plug-in's settings use `--set NAME.KEY=VALUE`, like a method's.
     """
@@ -270,7 +270,7 @@ PARTS = {
     without=("asks_dtype", "truth"),
 )
 def probe_command(call: Call, as_json: bool = False) -> None:
-    """Adjacent questions, searches, and which of both are holes: everything, in one folder, with one judge.
+    """Look for knowledge holes: make adjacent questions, search from them, and test both with one judge.
 
     Each part is kept. The same command resumes a stopped run, and repeats only requests that were under way.
     """

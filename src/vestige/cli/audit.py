@@ -1,4 +1,4 @@
-"""`vestige audit`: verdicts on any models on disk, or on logs, and `vestige demo`, the whole idea in some minutes."""
+"""`vestige audit`: verdicts on models or logs. `vestige demo`: a complete run in a few minutes."""
 
 import os
 from collections.abc import Sequence
@@ -64,29 +64,29 @@ def audit_command(
 ) -> None:
     """Test whether each UNLEARNED model has forgotten, with evidence: six claims, a verdict on each.
 
-    Every model is queried in several formats, attacked in the same way (relearning, rounded weights, facts in the
-    prompt, prefilled and sampled answers; with --attacks also searched prompts), and compared with RETRAINED models,
-    which never saw the forget set. An attack without a finding counts only if it recovers half of the knowledge that a
-    positive control hides: SUPPRESSED, or otherwise a target trained to refuse.
+    Vestige queries every model in several formats, attacks all models in the same way (relearning, rounded weights,
+    facts in the prompt, prefilled and sampled answers; with --attacks also searched prompts), and compares them with
+    RETRAINED models, which never saw the forget set. An attack without a finding counts only if it recovers half of the
+    knowledge that a positive control hides: SUPPRESSED, or otherwise a target trained to refuse.
 
-    Exit code 0: every claim passes. With --logs, every claim that was tested. 3: a claim fails. 4: none fails, one is
+    Exit code 0: every claim passes, or with --logs every claim that was tested. 3: a claim fails. 4: none fails, one is
     inconclusive. 5: a task failed.
 
     Args:
         rejudge: Judge this run's audits again with other margins. Queries no model.
-        logs: Judge by logs that other tools left, without a model: a folder (OpenUnlearning's saves/), ROLE:NAME=FILE
+        logs: Judge the logs of other tools, without a model: a folder (OpenUnlearning's saves/), ROLE:NAME=FILE
             with target, retrained or unlearned, a table of scores, or `example`. Repeatable.
-        controls: With --logs: models that never saw the facts from public logs, as in bank:tofu/llama-3.2-3b/forget01
-            (`vestige list controls`). --target takes the same.
-        without_controls: With --logs on TOFU: predict how a model that never saw the forget set would score, from the
-            public models of other bases. A model can fail by it and not pass.
+        controls: With --logs: models that never saw the facts, from public logs, as in bank:tofu/llama-3.2-3b/forget01
+            (`vestige list controls`). --target accepts the same.
+        without_controls: With --logs on TOFU: predict the scores of a model that never saw the forget set from the
+            public models of other bases. A model can fail by this prediction and cannot pass.
         require: With --logs: use the exit code of this claim alone, such as not_expressed or utility_preserved.
             Repeatable.
-        dry_run: Show what would run, with its cost, and exit.
+        dry_run: Print the tasks and their cost, and exit.
         plan: Print what these facts, controls and attacks can decide. The models need not exist.
         seal: With --plan: write plan and margins with a digest into --output-dir, before any model is scored.
-        why: Print the reasons for each verdict, and the missing tests. With --output-dir alone, print the verdicts
-            there without loading a model.
+        why: Print the reasons for each verdict, and the missing tests. With --output-dir alone, print the stored
+            verdicts without loading a model.
     """
     from vestige.api.output import refuse_torchrun
     from vestige.artifacts.verdicts import read_baseline
@@ -278,7 +278,7 @@ def demo(
 def demo_command(call: Call, why: bool = False, as_json: bool = False) -> None:
     """Compile, train, unlearn, audit and report: PISTOL's sample dataset 1 on the built-in tiny model.
 
-    Ctrl-C leaves a run that the same command resumes. Ends with 0 whatever was forecast.
+    After Ctrl-C the same command resumes the run. The exit code is 0 for any verdicts.
 
     Args:
         why: Print the reasons for each verdict, and the missing tests.

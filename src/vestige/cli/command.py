@@ -35,9 +35,9 @@ _FILE = "vestige settings of --config"
 class Part(NamedTuple):
     """A settings class of a command, as `module:Class`, and its place in the help.
 
-    `name` comes before its keys. The keys in `first` come first. Keys that begin with a name in `panels` are in that
-    panel. `renamed` gives a key another name, or none ("") where an argument of the function sets it. `spelled` gives
-    only its option another one.
+    `name` is the prefix of its keys. The keys in `first` come first. Keys that begin with a name in `panels` are in
+    that panel. `renamed` gives a key another name, or none ("") if an argument of the function sets it. `spelled`
+    renames only the option.
     """
 
     home: str
@@ -352,10 +352,7 @@ class Brief(TyperCommand):
 
     # Any: typer carries classes of its own for contexts and commands, which have no public names.
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the words. A mistyped option gets the nearest one as a hint.
-
-        A mistyped option gets the nearest one as a hint.
-        """
+        """Parse the words. A mistyped option gets the nearest one as a hint."""
         try:
             return super().parse_args(ctx, args)
         except typer.BadParameter:
@@ -419,10 +416,10 @@ def group(
     panels: Mapping[str, Sequence[str]] = {},
     **how: Any,
 ) -> typer.Typer:
-    """A group of commands, each `module:function` in `vestige.cli`, or a group. A module is read when it is needed.
+    """Make a group of commands, each `module:function` in `vestige.cli`, or a group. A module is imported when needed.
 
-    So are the commands, where other packages may bring some. The command `default` may be omitted. The help groups the
-    commands of each entry in `panels`.
+    `commands` can be a function if other packages may add some. The command `default` may be omitted. The help groups
+    the commands of each entry in `panels`.
     """
 
     @functools.cache

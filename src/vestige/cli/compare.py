@@ -26,14 +26,14 @@ def compare_command(
 ) -> None:
     """Compare models on the same questions by their logs: difference, 95 % interval, p-value, questions needed.
 
-    No control and no target are needed. Exit code 0: no model scores lower than the first; 3: one does; 4: none does
-    significantly, but questions that a log lacks could change a finding, or there are too few groups.
+    No control and no target are needed. Exit code 0: no model scores lower than the first. 3: one model scores lower.
+    4: no significant decrease, but there are too few groups, or questions missing from a log could change a finding.
 
     Args:
         logs: Logs, folders of logs, tables of scores or folders of audits. The first is the one to compare with.
         clusters: A CSV file with the columns item (id or text of a question) and cluster.
-        difference: Give the number of questions that this difference needs.
-        output: Also write the comparison to this file: a page if its name ends in .html, else a Markdown table.
+        difference: Print the number of questions that this difference needs.
+        output: Also write the comparison to this file: a page if its name ends in .html, otherwise a Markdown table.
         seed: Seed of the resamples.
     """
     from vestige.api import compare

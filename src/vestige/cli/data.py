@@ -52,10 +52,10 @@ def _summary(manifest: Fields) -> list[str]:
     common="data forget output_dir retain seed json edge_key alpha margin options config",
 )
 def check_data_command(call: Call, as_json: bool = False) -> None:
-    """Check whether the forget set can be answered without having seen it: from the retain set, or by answer style.
+    """Check whether retained data or the style of the answers give the forget set away.
 
-    Exit code 0: every check passed; 3: one failed; 4: none failed and one cannot tell. The result is soundness.json in
-    the output folder, where `vestige audit` finds it.
+    Exit code 0: every check passed. 3: one failed. 4: none failed and one is inconclusive. The output folder gets
+    soundness.json, which `vestige audit` reads there.
     """
     from vestige.api.output import say_next
     from vestige.artifacts.audits import exit_code

@@ -1,4 +1,4 @@
-"""`vestige doctor`: would a run work here? `vestige models get`: models that are fetched once, and the embedder."""
+"""`vestige doctor` checks this machine. `vestige models get` downloads small models."""
 
 import contextlib
 import os
@@ -33,7 +33,7 @@ _LITTLE_DISK = 2.0
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing looked at: `fault` stops a run, `note` is worth knowing."""
+    """One finding: a `fault` prevents runs, a `note` is worth knowing."""
 
     name: str
     state: Literal["ok", "note", "fault"]
@@ -42,10 +42,10 @@ class Finding:
 
 @itself(positional=("folder",))
 def doctor_command(folder: Path | None = None, as_json: bool = False) -> None:
-    """Check this machine: packages, arithmetic, memory, cards, and the folder that runs would be written to.
+    """Check this machine: packages, arithmetic, memory, GPUs, and the output folder.
 
-    Nothing is sent anywhere. The rates of matrix products are stored for `vestige audit --plan`. Exit code 0: nothing
-    stops a run. 2: something does.
+    Nothing is sent anywhere. The measured rates of matrix products are stored for `vestige audit --plan`. Exit code 0:
+    runs can work here. 2: something prevents them.
 
     Args:
         folder: Where runs would be written.
@@ -155,7 +155,7 @@ def matrix_rates() -> NumberByName:
 
 
 def stored_rates() -> NumberMapping | None:
-    """The last rates of this processor and this version of torch. None if they were not measured. Loads no torch."""
+    """Return the last rates of this processor and version of torch, or None without a measurement. Loads no torch."""
     try:
         rates: NumberMapping = read_json(_rates_file())
     except (VestigeError, OSError, PackageNotFoundError):
@@ -169,7 +169,7 @@ def _rates_file() -> Path:
 
 
 def said_of_rates(rates: NumberMapping | None) -> str:
-    """The rates in a sentence, and what bfloat16 could save where it is faster."""
+    """Return the rates in a sentence, and the speed-up by bfloat16 if there is one."""
     if rates is None:
         return "matrix products: not measured yet. Run `vestige doctor`"
     single, half = rates["float32"], rates["bfloat16"]

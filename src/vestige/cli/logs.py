@@ -1,4 +1,4 @@
-"""`vestige audit --logs`: verdicts from the logs that other tools have left, without a model."""
+"""`vestige audit --logs`: verdicts from the logs of other tools, without a model."""
 
 import gc
 import shlex
@@ -39,12 +39,12 @@ class Taken(NamedTuple):
 def take(
     words: Sequence[str], forget: str | None, *, without_controls: bool = False, without_target: bool = False
 ) -> Taken:
-    """Return the logs, folders or table of `--logs`, with the statements in it.
+    """Return the logs, folders or table of `--logs`, with the user's statements about them.
 
     Args:
-        words: ROLE[:NAME[@ATTACK]]=FILE several times, folders, a table, or `example`. In addition to them
+        words: ROLE[:NAME[@ATTACK]]=FILE several times, folders, a table, or `example`. Statements are
             `roles=FILE`, `task:NAME=SPLIT`, `score:NAME=RANGE` and `column:KIND=NAME`.
-        forget: The forget set that is judged.
+        forget: The judged forget set.
         without_controls: Predict the controls from the models of the bank.
         without_target: The target is from the bank.
 
@@ -211,7 +211,7 @@ def with_bank(taken: Taken, controls: Sequence[str], target: str | None) -> Take
 def judge_taken(
     taken: Taken, run: "RunFolder", *, forget: str | None, margins: Record, why: bool, as_json: bool
 ) -> "list[AuditOutcome]":
-    """Judge the logs, write the report, and print the verdicts: whole with `why` or `as_json`, or one line a model."""
+    """Judge the logs, write the report, and print the verdicts, in one line a model or (`why`, `as_json`) in full."""
     from vestige.auditing.logs import judge_logs
     from vestige.auditing.table import columns_of, judge_table, read_scores, settings_of
     from vestige.report import build_report

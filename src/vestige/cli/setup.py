@@ -57,13 +57,13 @@ def init_command(
     Trains nothing and loads no model.
 
     Args:
-        output_dir: Where the run goes; audit.toml is written there.
+        output_dir: The folder of the run, which gets audit.toml.
         data: All questions and answers: a file, a compiled folder, a hub id.
         forget: Items to forget: a file, or selectors.
-        model: The model that everything begins with: a folder or hub id.
+        model: The model to train: a folder or hub id.
         method: Unlearning method: a name from `vestige list methods`.
-        controls: Models to train that never see the forget set.
-        target: The model that knows, if you have it already.
+        controls: The number of control models, trained without the forget set.
+        target: The model with the knowledge, if you already have it.
         unlearned: An unlearned model, if you already have it; repeatable.
         holdout: A file of items that no model was taught.
         edge_key: Column with the contract or person that an item is about.

@@ -61,7 +61,7 @@ def finetune_command(call: Call, as_json: bool = False) -> None:
 
 
 def method_names(typed: Record, given: Given) -> list[str]:
-    """The method, before whose name its own settings have a key. A setting of another method is refused."""
+    """Return the method's name, the prefix of its own settings. Refuse a setting of another method."""
     from vestige.methods import METHODS, PRESETS, find_method
 
     method = typed["method"]
@@ -192,7 +192,7 @@ TRAINED = UNLEARNING._replace(renamed={"learning_rate": ""})
 def find_rate_command(call: Call, as_json: bool = False) -> None:
     """Unlearn at each rate and choose the one that reaches the goal best: 'forget<=0.3' or 'retain>=0.9'.
 
-    Exit code 7: no rate reaches the goal. The nearest is printed.
+    Exit code 7: no rate reaches the goal. Vestige prints the nearest one.
     """
     from vestige.api.output import say_next
 

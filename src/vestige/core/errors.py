@@ -5,19 +5,19 @@ A message names the thing, the value and the way out, in one sentence that a per
 
 
 class VestigeError(Exception):
-    """Any failure that Vestige explains itself. The command line prints its message and no traceback."""
+    """The base class of Vestige's own errors. The command line prints the message without a traceback."""
 
     exit_code = 1
 
 
 class InputError(VestigeError, ValueError):
-    """The command, the settings or the data cannot be used as they are."""
+    """The command, the settings or the data cannot be used as given."""
 
     exit_code = 2
 
 
 class NotFinite(InputError):
-    """A training's loss or gradient is no longer a number. With a lower learning rate it may stay one."""
+    """The loss or the gradient of a training became infinite or NaN. A lower learning rate may prevent this."""
 
 
 class NothingToTeach(InputError):
@@ -25,13 +25,13 @@ class NothingToTeach(InputError):
 
 
 class PartialFailure(VestigeError):
-    """The run ended, and some of its cells failed. The rest is whole and kept."""
+    """Some tasks of the run failed. The results of the other tasks are complete."""
 
     exit_code = 5
 
 
 class MachineError(VestigeError):
-    """The disk or the memory gave out. The run can be resumed with the same command."""
+    """The machine ran out of disk or memory. The same command resumes the run."""
 
     exit_code = 6
 
@@ -46,7 +46,7 @@ def out_of_memory(error: BaseException) -> bool:
 
 
 class GoalNotReached(VestigeError):
-    """Everything was done, and the goal cannot be reached. The nearest is kept."""
+    """The run finished without reaching the goal. It kept the nearest result."""
 
     exit_code = 7
 

@@ -310,7 +310,7 @@ def drop_torn_line(path: Path) -> None:
 
 
 def read_log(path: Path) -> list[Any]:
-    """Return the complete lines of a log, without a last line that a kill truncated. None where there is no log."""
+    """Return the complete lines of a log, without a truncated last line. None if there is no log."""
     drop_torn_line(path)
     if path.exists():
         return list(read_jsonl(path))
@@ -438,7 +438,7 @@ def _take(lock: Path) -> BinaryIO | None:
 
 
 def sync_folder(path: Path) -> None:
-    """Flush a folder's list of names, so that a rename outlives a power cut. Not every system can; POSIX does."""
+    """Flush a folder's list of names, so that a rename survives a power failure. POSIX systems support this."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -17,9 +17,9 @@ Scope = Literal["entailed", "guessable", "free"]
 
 @dataclass(frozen=True)
 class Options:
-    """The options of a multiple-choice question, in the order in which the data gives them.
+    """The options of a multiple-choice question, in the order of the data.
 
-    `texts[right]` is the right one. `also_right` are further right answers, which are no options with it.
+    `texts[right]` is the right one. `also_right` are further right answers, which are never offered next to it.
     """
 
     texts: TextTuple
@@ -31,13 +31,12 @@ class Options:
 class Item:
     """One question and its answer.
 
-    `edge` names the contract that the item asks about and `group` its type ("sales", "factual", ...). Both may be
-    absent in data that has no graph. `attribute` names the requested property. `paraphrase` is the question in other
-    words, `paraphrased_answer` the answer in other words. `perturbed` holds wrong answers of the same kind, in the
-    words of `paraphrased_answer` where there is one. `options` are the choices of multiple-choice data. `fact` is the
-    part of the answer that gives it away, and `accepted` are other ways to say it. `alias` is the question with another
-    name of its subject. `khop` is one that takes this fact and a further one, and `khop_answer` its answer, if that is
-    another.
+    `edge` names the contract that the item asks about and `group` its type ("sales", "factual", ...). Data without a
+    graph may lack both. `attribute` names the requested property. `paraphrase` and `paraphrased_answer` are question
+    and answer in other words. `perturbed` are wrong answers of the same kind, in the words of `paraphrased_answer` if
+    there is one. `options` are the choices of multiple-choice data. `fact` is the part of the answer that reveals it,
+    and `accepted` are other ways to say it. `alias` is the question with another name of its subject. `khop` is a
+    question that requires this fact and a further one, and `khop_answer` its answer if that differs.
     """
 
     question: str
@@ -134,7 +133,7 @@ class QuestionForm(NamedTuple):
     lacking: str = ""
 
     def texts(self, item: Item) -> tuple[str, str] | None:
-        """The question as it is put and what answers it. None where the item lacks a part."""
+        """Return the question in this form and its answer, or None if the item lacks a part."""
         parts = {name: value for name in Item.__dataclass_fields__ if isinstance(value := getattr(item, name), str)}
         try:
             text = self.put.format_map(parts)

@@ -43,7 +43,7 @@ def one_line(text: str, *, width: int = 100) -> str:
 
 
 def half_character(text: str) -> bool:
-    """Whether `text` holds a lone surrogate, which no file and no tokeniser takes (bytes that are no UTF-8)."""
+    """Return whether `text` contains a lone surrogate, which UTF-8 files and tokenisers cannot represent."""
     return any("\ud800" <= c <= "\udfff" for c in text)
 
 

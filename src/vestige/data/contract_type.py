@@ -134,7 +134,7 @@ N_WRONG = 5
 
 
 def candidate_values(spec: ContractSpec, attribute: Attribute) -> Iterator[str]:
-    """The values that the table alone decides, in its order. None for names, addresses and dates."""
+    """Return the values that the table alone defines, in order, or None for names, addresses and dates."""
     match attribute.generator:
         case OneOf(values=values):
             yield from values
@@ -186,7 +186,7 @@ class ContractType:
         return {name: rule.party for name, rule in rules if isinstance(rule, kind)}
 
     def kind_of_name(self, attribute: str) -> str | None:
-        """Whether an attribute names a company or a person or is an address. None where it is something different."""
+        """Return whether an attribute names a company or a person or is an address. None for other attributes."""
         match self.spec.attributes[attribute].generator:
             case PartyName(party=role):
                 return self.spec.parties[role]

@@ -118,7 +118,7 @@ def split_by(dataset: Dataset, selector: str, *, seed: int) -> Splits:
 
 
 class SourceSettings(Settings):
-    """The source of items, with its rows and columns."""
+    """The source of the questions: file or hub data set, rows and columns."""
 
     data: str
     """A compiled folder, a file (JSONL, JSON, CSV, Parquet; PISTOL's own), a pack or a hub dataset id."""
@@ -298,12 +298,12 @@ def _is_pistol(path: Path) -> bool:
 def named_splits(
     corpus: Corpus, forget: str, *, retain: str | None = None, before: Sequence[ForgetSet] = ()
 ) -> NamedSplits:
-    """The splits when `forget` is forgotten and the rest, or what `retain` names, is kept.
+    """Return the splits if `forget` is forgotten and `retain`, or everything else, is kept.
 
     Items in `before` are not retained unless `retain` names them, and form their own split, `forgotten_before`.
 
-    Compiled data brings a `holdout` split too: contracts that no model is taught, whatever is forgotten. Scopes say
-    what all other contracts give away, so there are none where only a part of the data is used.
+    Compiled data has a `holdout` split too: contracts that no model is taught. Scopes describe what all other contracts
+    reveal, so a part of the data has no scopes.
     """
     for option, name in (("--forget", forget), ("--retain", retain)):
         _refuse_missing(option, name)
@@ -506,7 +506,7 @@ def _doubled(corpus: Corpus) -> str:
 
 
 def as_in(corpus: Corpus, items: Sequence[Item]) -> ItemTuple:
-    """The items in the words of the data, and with its edges, where it asks the same question; each once.
+    """Return the items with the wording and edges of the data if it asks the same questions; each item once.
 
     An answer that differs from the data's is not changed.
     """
@@ -680,9 +680,9 @@ def _attribute(item: Item) -> tuple[str, str]:
 
 @dataclass(frozen=True)
 class ProbeSources:
-    """The forget and the retain set: items in `splits`, by split, and texts with them, each where there are any.
+    """The forget and the retain set: items in `splits`, by split, and texts, each if there are any.
 
-    `corpus` is the items' source. Of texts it holds none.
+    `corpus` is the items' source. It contains no texts.
     """
 
     corpus: Corpus
@@ -709,7 +709,7 @@ def probe_sources(
     n_forget: int | None = None,
     before: Sequence[ForgetSet] = (),
 ) -> ProbeSources:
-    """The sets when `forget` is forgotten and the rest of the data, or what `retain` names, is kept.
+    """Return the sets if `forget` is forgotten and `retain`, or the rest of the data, is kept.
 
     For texts and harmful data, `n_forget` items are drawn by `split_seed`, or all are used. Questions have no such
     number: a model forgets its whole forget set. Items in `before` are not retained (`named_splits`).

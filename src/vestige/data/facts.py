@@ -102,12 +102,12 @@ _FAMILY = 5
 
 
 def luck_of(forget: Sequence[Item], kept: Sequence[Item]) -> dict[str, Luck]:
-    """How likely each forgotten fact is to be guessed by whoever knows the kept ones, by item id.
+    """Return the probability that someone who knows the retained facts guesses each forgotten fact, by item id.
 
     Questions are of one kind if their attribute is the same, or, without attributes, if they differ only in their
-    subject. A guess is an answer to another question of its kind: one that n of N kept questions have is guessed with
-    the chance (n + 1) / (N + 1). A fact with too few retained questions of its kind has no probability, unless it is a
-    long answer that no retained question has.
+    subject. A guess is an answer to another question of its kind. An answer of n of N retained questions is guessed
+    with probability (n + 1) / (N + 1). A fact with too few retained questions of its kind has no probability, unless it
+    is a long answer that no retained question has.
     """
     rare = Rarity.of([i.question for i in (*forget, *kept)])
     families: dict[Hashable, Counter[TextTuple]] = defaultdict(Counter)

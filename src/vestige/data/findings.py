@@ -92,7 +92,7 @@ class GuessOutcome(NamedTuple):
 
 
 def picks(scores: Values) -> Values:
-    """Return the share of the pick of each option: all of it to the highest score, equal shares to ties."""
+    """Return each option's share of the pick: 1 for the highest score, split equally between ties."""
     # Sums in another order differ in the last bits.
     best = scores >= scores.max() - 1e-12
     shares: Values = best / best.sum()
@@ -144,10 +144,10 @@ def _wider(above: Float[np.ndarray, " N"], edges: Sequence[str] | None) -> float
 
 
 class SoundnessSettings(Settings):
-    """How a data set is checked. Every setting can change the result, so all are part of it.
+    """The settings of the data checks. Each can change the result, so the result records all of them.
 
-    The tested check passes where the whole interval of its effect is below `margin`. Otherwise it fails where its
-    p-value is below `alpha`, and cannot tell where it is not. Effects are shares of the pick above chance.
+    A check passes if the whole interval of its effect is below `margin`. Otherwise, it fails if its p-value is below
+    `alpha`, and is inconclusive if it is not. An effect is a share of correct picks above chance.
     """
 
     alpha: float = Field(default=0.05, gt=0, lt=1)

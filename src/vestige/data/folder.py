@@ -267,9 +267,9 @@ def _node_link(dataset: Dataset) -> Fields:
 
 
 def compile_to_folder(source: str | Path | Graph, folder: Path, *, seed: int = 0, fresh: bool = False) -> Fields:
-    """Compile a graph into a folder and give back the manifest.
+    """Compile a graph into a folder and return the manifest.
 
-    A folder that holds just that already is checked and left alone. Another data set is replaced only with `fresh`.
+    A folder with exactly this data set is verified and left unchanged. Another data set is replaced only with `fresh`.
     """
     drawing, graph = plan(source, seed=seed)
     identity = _identity(graph, seed)

@@ -218,7 +218,7 @@ def packs() -> dict[str, Pack]:
 
 
 def pack_named(source: str) -> Pack | None:
-    """The pack that `pack:NAME` or `pack:NAME:FOLDER` names. None where the source is none."""
+    """Return the pack that `pack:NAME` or `pack:NAME:FOLDER` names, or None for another source."""
     if not source.startswith(PACK):
         return None
     name, _, folder = source.removeprefix(PACK).partition(":")
@@ -231,7 +231,7 @@ def pack_named(source: str) -> Pack | None:
 
 
 def published_of(source: str, model: str, figures_of: str | None = None) -> tuple[Pack, Published] | None:
-    """A pack's figures of the model, or of the one `named` (`none`: of none). None where nothing is to be compared."""
+    """Return a pack's figures of the model, or of the one `named`. None if nothing is to be compared."""
     pack = pack_named(source)
     if figures_of not in (None, "none") and pack is None:
         raise InputError("--published goes with a pack, as in --data pack:tofu")

@@ -79,11 +79,11 @@ class Unasked:
 
 @dataclass(frozen=True)
 class OptionDrawing:
-    """How options are drawn.
+    """The selection of options.
 
-    `n` options where they are drawn. Options that the data gives are all shown. `too_few` decides the treatment of an
-    item with fewer than n - 1 wrong options: an error, a question with fewer options (at least two), or none. `place`
-    puts the right option where the set is balanced, or leaves given options in their order.
+    `n` is the number of drawn options. Options that the data give are all shown. `too_few` determines the treatment of
+    an item with fewer than n - 1 wrong options: an error, a question with fewer options (at least two), or no question.
+    `place` balances the position of the right option over the set, or keeps given options in their order.
     """
 
     n: int = 4
@@ -116,9 +116,9 @@ def choices_of(items: Sequence[Item], drawing: OptionDrawing) -> dict[str, Choic
 
 
 def reversed_choices(items: Sequence[Item], drawing: OptionDrawing) -> dict[str, Choice | Unasked]:
-    """Invert each item: which of these questions has this answer?
+    """Return the inverted items: which of these questions has this answer?
 
-    The options are the item's question and questions of the same attribute elsewhere with other answers.
+    The options are the item's question and other questions of the same attribute with other answers.
     """
     pools = _by_attribute(items)
     choice_of: dict[str, Choice | Unasked] = {}

@@ -77,7 +77,7 @@ def is_selector(text: str) -> bool:
 
 
 def with_seed(selector: str, seed: int) -> str:
-    """The selector with its seed behind each `random` that has none; 0, the default, is not written."""
+    """Return the selector with a seed for each `random` without one. The default 0 is not written."""
     if not seed or not is_selector(selector):
         return selector
     return ",".join(f"{p}#{seed}" if p.startswith("random:") and "#" not in p else p for p in _parts(selector))

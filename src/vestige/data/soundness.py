@@ -175,12 +175,12 @@ def _conditional_logit(
 
 
 def check_splits(splits: NamedSplits, settings: SoundnessSettings, *, seed: int) -> tuple[tuple[Check, ...], TextTuple]:
-    """All checks that apply, and in sentences which do not.
+    """Make all checks that apply, and list in sentences those that do not.
 
     Wrong options of retain items come from retain items alone, so that no guesser learns from forget answers.
 
     Raises:
-        InputError: the forget set is the whole data set, or has fewer than five items.
+        InputError: The forget set is the whole data set, or has fewer than five items.
     """
     forget, retain = splits.splits["forget"], splits.splits.get("retain", ())
     source = f"the forget set {one_line(splits.forget, width=60)!r}"

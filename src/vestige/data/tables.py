@@ -89,7 +89,7 @@ def streamed(path: Path) -> Iterator[TableRow]:
 
 
 def column_names(path: Path) -> frozenset[str]:
-    """The columns of a file. For JSON Lines, those of the first row."""
+    """Return the columns of a file. For JSON Lines, those in the first row."""
     if path.suffix.lower() in _LINES:
         return frozenset(next((row.values for row in streamed(path)), {}))
     return frozenset(read_table(path).names)

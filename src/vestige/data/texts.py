@@ -223,7 +223,7 @@ _HUB: dict[str, Form] = {BIO_CORPUS: "texts", WIKITEXT_HUB: "wikitext", SAFE_RLH
 
 
 def form_of(name: str) -> Form:
-    """Return the kind of data in a file or hub data set. "items" too where it is none of both, but a selector, say."""
+    """Return the kind of data in a file or hub data set. Other names, such as selectors, are "items"."""
     path = local_file(name)
     if path is None:
         return _HUB.get(name.partition("@")[0], "items")
@@ -245,7 +245,7 @@ _BEGINNING = 8
 
 
 def items_in(name: str) -> ItemTuple | None:
-    """Harmful answers or texts of a file as items. None where it holds questions, or is no file.
+    """Return harmful answers or texts of a file as items, or None if it contains questions or is not a file.
 
     The prompt is a text's title and first words, and the answer is the rest.
     """

@@ -95,10 +95,10 @@ class Measure(NamedTuple):
 
 
 class Evaluation(Settings):
-    """An evaluation: its fields are the user's settings, its methods query a model and score the replies.
+    """The base class of evaluations. Its fields are the user's settings. Its methods query a model and score replies.
 
-    A question may have any type with a `question` text, and is passed on unchanged. Scores follow from records alone:
-    what needs no model belongs to the class and not to its settings.
+    A question can have any type with a `question` text, which Vestige passes on unchanged. Scores depend on the records
+    alone. A quantity that needs no model is a class attribute and not a setting.
     """
 
     name: ClassVar[str] = ""
@@ -141,7 +141,7 @@ class Evaluation(Settings):
     @staticmethod
     @abstractmethod
     def score(record: Record) -> NumberByName:
-        """The values of one record, by `format/metric`; pure. An item that was not asked has none."""
+        """Return the values of one record, by `format/metric`, from the record alone. An unasked item has none."""
 
     @staticmethod
     def measure(key: str) -> Measure:
@@ -156,7 +156,7 @@ class Evaluation(Settings):
     def summarize(
         cls, records: Sequence[Record], scores: Sequence[NumberMapping], view: View, *, seed: int
     ) -> tuple[Result, ...]:
-        """The estimates of every split and scope of `view` and of every edge, over the items with a score; pure."""
+        """Return the estimates of every split, scope and edge of `view`, over the items with a score."""
         unscored = {r["item"] for r, s in zip(records, scores, strict=True) if not s}
         forget = view.splits.get("forget")
         if forget and unscored.issuperset(forget):
@@ -342,9 +342,9 @@ LETTERS = string.ascii_uppercase
 
 
 def choose_prompt(question: str, options: Sequence[str], *, topic: str) -> str:
-    """Question and lettered options: the form of MMLU (Hendrycks et al., 2009.03300) and WMDP (2403.03218).
+    """Return a question with lettered options, in the form of MMLU (Hendrycks et al., 2009.03300) and WMDP.
 
-    A `topic` is in the line above, as in those benchmarks. Without one there is no such line.
+    As in those benchmarks (WMDP: 2403.03218), `topic` is in the line above. Without a topic that line is left out.
     """
     header = f"The following are multiple choice questions (with answers) about {topic}.\n\n" if topic else ""
     listed = "".join(f"{letter}. {option}\n" for letter, option in zip(LETTERS, options, strict=False))

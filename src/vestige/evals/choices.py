@@ -65,9 +65,9 @@ Orders = Literal["one", "cyclic", "all"]
 
 
 class ChoicesSettings(Reads):
-    """The options (`data.mcq.OptionDrawing`) and their prompts.
+    """Multiple choice: the options (`data.mcq.OptionDrawing`) and their prompts.
 
-    At least one of `texts`, `letters` and `replies` is on: a tokeniser may lack tokens for letters.
+    Turn on at least one of `texts`, `letters` and `replies`. Some tokenisers lack single tokens for the letters.
     """
 
     name: ClassVar[str] = "choices"

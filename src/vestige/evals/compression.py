@@ -66,12 +66,13 @@ Form = Literal["row", "raw", "chat", "answer"]
 class AcrSettings(Evaluation):
     """The target and the effort of the search.
 
-    `form` is the target of the prompt: `row`, prompt at the start of the user's turn, then the question, the template's
-    tokens, and the answer, without counting the template's tokens; `raw`, prompt after the beginning of the text, then
-    question and answer as plain text (the paper's, for base models); `chat`, the prompt as the user's turn, question
-    and answer as the reply; `answer`, the same with the answer alone as the reply.
+    `form` is the text that the prompt should produce. `row`: the prompt begins the user's turn, then come the question,
+    the template's tokens and the answer. The template's tokens do not count. `raw`: prompt, beginning of the text,
+    question and answer as plain text (the paper's form, for base models). `chat`: the prompt is the user's turn,
+    question and answer are the reply. `answer`: the same with the answer alone as the reply.
 
-    A search has the released code's `steps`, `width` and `topk`. A smaller number of items is a subset of a larger.
+    A search uses the released code's `steps`, `width` and `topk`. A smaller number of items is a subset of a larger
+    one.
     """
 
     name: ClassVar[str] = "acr"

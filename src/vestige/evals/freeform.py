@@ -89,7 +89,7 @@ class FreeformQuestion:
 
 
 class FreeformSettings(LeakJudgeSettings, Evaluation):
-    """The forms and their settings. A judge decides leaks by `judges.spec.LeakJudgeSettings`."""
+    """Sampled and reworded questions. `judges.spec.LeakJudgeSettings` configures a judge that detects leaks."""
 
     name: ClassVar[str] = "freeform"
     collect_version: ClassVar[int] = 4
@@ -275,9 +275,9 @@ def _greedy(form: str, subject: LoadedModel, questions: Sequence[FreeformQuestio
 
 
 def perturbed(item: Item) -> str:
-    """Return the question with one more blank, all in lower case, or with two letters of a word swapped.
+    """Return the question with one more blank, in lower case, or with two letters of a word swapped.
 
-    Names, which begin with a capital, are left as they are spelt. A question without such letters gets a blank.
+    Names, which begin with a capital, keep their spelling. A question without such letters gets a blank.
     """
     # Always the same seed: the mistake belongs to the item, so that all models meet the same one.
     rng, text = generator(0, "perturbed", item.id), item.question

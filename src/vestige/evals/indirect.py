@@ -113,7 +113,7 @@ class IndirectSettings(Evaluation):
 
     @staticmethod
     def digest(questions: Mapping[str, IndirectQuestion]) -> str:
-        """Content id of the items with their facts, and of everything that is asked with them."""
+        """The content id of the items with their facts, and of everything asked with them."""
         rows = []
         for i, q in questions.items():
             sought = [fact_of(q.item), q.item.accepted, q.item.perturbed]
@@ -172,10 +172,10 @@ class IndirectSettings(Evaluation):
 
 
 def written_questions(target: LoadedModel, items: Sequence[Item], max_new_tokens: int) -> dict[int, str]:
-    """By the number of the item a question in the target's words, which it answers with the fact.
+    """Return by item number a question in the target's words, which the target answers with the fact.
 
-    Of what it writes, the first line with a question mark at its end counts, unless it is the item's own question or
-    gives the fact away. In its place comes its reply to the item's question, with a gap for the fact.
+    The first line that ends with a question mark counts, unless it is the item's own question or reveals the fact.
+    Otherwise, the target's reply to the item's question is used, with a gap for the fact.
     """
     prompts = [target.prompter.prompt(WRITE.format(question=i.question, answer=i.answer)) for i in items]
     candidates: dict[int, str] = {}

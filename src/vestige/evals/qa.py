@@ -51,7 +51,7 @@ _GENERATED = {
 
 
 class QASettings(Reads):
-    """The requested outputs of the model."""
+    """Question answering: the outputs to record for each question."""
 
     name: ClassVar[str] = "qa"
     collect_version: ClassVar[int] = 2

@@ -36,9 +36,10 @@ class Candidate:
 
 @dataclass(frozen=True)
 class FoundRate(api.Rows):
-    """The chosen rate, whether it reaches the goal, every candidate, and the scores on the other questions.
+    """The chosen rate, whether it reaches the goal, all candidates, and the scores on held-out questions.
 
-    `rate` is None where every training broke down. `forget` and `retain` are means over questions that did not choose.
+    `rate` is None if every training diverged. `forget` and `retain` are means over questions that the choice did not
+    use.
     """
 
     rate: float | None

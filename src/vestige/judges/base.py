@@ -107,7 +107,7 @@ class Written:
 
 
 def refuse_limit(name: str, replies: Iterable[Judgement | Written], *, at: str = "") -> None:
-    """Raise InputError where limits kept `name` from saying something: another day it may, so it is no finding."""
+    """Raise InputError if a limit kept `name` from replying. A later run can still get the reply."""
     if any(reply.failure == "limit" for reply in replies):
         raise InputError(
             f"the limits of {name} are used up{at}. Raise them and run the same command again, which pays for nothing "

@@ -105,7 +105,7 @@ _CONTENT_LETTERS = 4
 
 
 class GroundedReading(NamedTuple):
-    """The measurements of one answer. Nats a token. None where the text is degenerate or there is no embedder."""
+    """The measurements of one answer, in nats per token. None if the text is degenerate or there is no embedder."""
 
     answer_nll: float | None
     own_nll: float | None

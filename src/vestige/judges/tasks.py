@@ -109,12 +109,12 @@ class Range(NamedTuple):
 
 
 def read_rating(text: str, scale: Range) -> Judgement:
-    """The rating in `[[x]]`, decimals admitted. A number off the scale is a failure and not cut to it.
+    """Return the rating in `[[x]]`, which can have decimals. A number outside the scale is a failure, not clipped.
 
-    A judge may repeat a rating that the judged text holds, so that FastChat's rule for MT-bench, the first `[[x]]`, is
-    not ours. The judge's own rating counts: a rating with "Rating" directly before it, or on a line of its own, in
-    single brackets if there are no double ones. Without one, ratings in double brackets count if no word follows the
-    last. Ratings that count and differ are ambiguous, as verdicts in JSON are.
+    A judge may repeat a rating from the judged text. FastChat's rule for MT-bench, the first `[[x]]`, would read that
+    one. Here the judge's own rating counts: a rating with "Rating" directly before it, or on a line of its own, in
+    single brackets if there are no double ones. Without such a rating, ratings in double brackets count if no word
+    follows the last. Different ratings that count are ambiguous, as are different verdicts in JSON.
     """
     # A judge that is asked to think first ends with its verdict.
     reply = without_thoughts(text)[-_READ:]

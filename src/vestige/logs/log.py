@@ -43,12 +43,12 @@ class Noted(NamedTuple):
 
 
 class LogPart(NamedTuple):
-    """One score on every question of a split. Texts and ids are empty where the log does not have them.
+    """One score on every question of a split. Texts and ids are empty if the log lacks them.
 
     `scores` has NaN for a missing score, and `reasons` gives the reason by position. `ids` are the tool's own sample
     ids, `prompts` the full prompts without the words of a chat template, and `questions` the texts to show. `task` is
-    the tool's name for the questions, where it does not say whether they are of the forget set. `otherwise` has the
-    scores by the other definition of the metric, where the log fits two. `notes` come from an export.
+    the tool's name for the questions if it does not show whether they are of the forget set. `otherwise` has the scores
+    by another definition of the metric if the log fits two. `notes` come from an export.
     """
 
     split: str
@@ -407,7 +407,7 @@ def _noted(path: Path, note: Record) -> Noted:
 
 
 def note_on(note: Any, measurement: str) -> Fields | None:
-    """The note of a Vestige export on a question, for one of several measurements. None in a log of the tool's own."""
+    """Return the note of a Vestige export on a question, for one of several measurements. None in other logs."""
     measured = note.get("measured") if isinstance(note, dict) else None
     if isinstance(measured, dict):
         return {**note, **measured.get(measurement, {})}
@@ -432,7 +432,7 @@ truth values in its own language.
 
 
 def number_of(score: Any) -> float | None:
-    """A score as a number, from a number, a truth value, or a text that holds one. None where it is none.
+    """Return a score as a number, from a number, a truth value or a text with a number, or None for anything different.
 
     Example:
         >>> [number_of(score) for score in (1, True, "0,25", "25 %", "C", "no idea")]

@@ -77,7 +77,7 @@ _INPUTS = ("pert_prob", "para_prob")
 
 
 def membership(name: str) -> Measurement:
-    """Return a membership score, of which only the order counts."""
+    """Return a membership score. Only its order has a meaning."""
     return Measurement(name, "forced answer", "order", low=-np.inf, high=np.inf, metric=name, version="1")
 
 

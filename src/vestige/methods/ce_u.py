@@ -7,11 +7,11 @@ from vestige.methods.base import Needs, Settings, Step, Terms
 
 
 class CEU(Settings):
-    """Mean over the forget answers' tokens of -log(1 - p). Nothing to keep, no reference and nothing to set.
+    """Mean of -log(1 - p) over the tokens of the forget answers. No retain set, no reference, no settings.
 
-    The paper draws the model to its own distribution with the answer's token ruled out, held constant: the gradient is
-    this one's. It neither vanishes where p is near 1, as GA's does, nor grows where p is small. The released code
-    leaves out each answer's first token. Here all count.
+    The paper trains the model towards its own distribution without the answer's token, held constant. That loss has the
+    same gradient. It does not vanish near p = 1 as GA's does, and does not grow for small p. The released code leaves
+    out each answer's first token. Here all tokens count.
     """
 
     paper: ClassVar[str] = "Yang, CE-U: Cross Entropy Unlearning, 2503.01224"

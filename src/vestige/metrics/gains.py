@@ -90,12 +90,15 @@ def leakage(subject: ByItem, controls: Controls) -> Draws:
 
 
 def facts_stored(recalled: ByItem, never: ByControl, sample: Sample, prior: SeedPrior) -> Draws:
-    """The share of the facts that are stored: (R - G) / (1 - G), of facts (0 or 1) recalled after relearning on others.
+    """Return the share of stored facts: (R - G) / (1 - G), from facts (0 or 1) recalled after relearning on others.
 
-    R is the share that the subject recalls and G the mean over M controls, which guess the facts after the same
-    relearning (Abbott 1925: stored facts are recalled, others as often as by controls; the relearning on a part, after
-    Deeb and Roger, 2410.08827). A stored fact that relearning does not bring back counts as gone, so it is a lower
-    bound. Raises ValueError where the controls recall all.
+    R is the share that the model recalls. G is the mean over M controls, which guess the facts after the same
+    relearning (Abbott 1925: stored facts are recalled, others as often as by controls; relearning on a part, after Deeb
+    and Roger, 2410.08827). A stored fact that relearning does not recover is not counted, so the result is a lower
+    bound.
+
+    Raises:
+        ValueError: The controls recall all facts.
     """
     return leakage(recalled, Controls("facts stored", np.ones(len(recalled)), never, sample, prior))
 
@@ -161,8 +164,8 @@ class Gain:
     def counted(self, margin: float) -> Draws:
         """Return min(E1, E1 - E0, gain): knowledge that came with the attack and exceeds the injection.
 
-        Its low draws come from the part that exceeds `margin` least clearly, since all three have to. Its high draws
-        hold for all three at once, since one below a bound is enough.
+        All three must exceed `margin`, so the low draws come from the part with the smallest evidence. One below a
+        bound is enough, so the high draws hold for all three together.
         """
         parts = (self.after, self.change, self.gain)
         # Of parts that are equally unclear the lowest counts.

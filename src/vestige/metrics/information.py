@@ -69,10 +69,10 @@ def need_wrong_answers(n_wrong: int, n_options: int) -> float:
 
 
 def need_rate_distortion(n: int, accuracy: float, n_options: int) -> float:
-    """(c) N (log2 k - H(D) - D log2(k - 1)), D = 1 - accuracy: the least that gives a guesser this accuracy.
+    """(c) N (log2 k - H(D) - D log2(k - 1)), D = 1 - accuracy: the minimum that gives a guesser this accuracy.
 
     The rate-distortion function of a uniform source under Hamming distortion (T. Cover and J. Thomas, Elements of
-    Information Theory, 2006, chapter 10); 0 from chance downwards.
+    Information Theory, 2006, chapter 10). It is 0 at or below chance.
     """
     _check(n, n_options)
     distortion = 1 - accuracy

@@ -107,10 +107,10 @@ def interval_of_mean(
     seed: int,
     resamples: int = RESAMPLES,
 ) -> Interval:
-    """An interval for the mean of the scores `values`.
+    """Return an interval for the mean of the scores `values`.
 
-    `clusters` names the cluster of each item. `bounds` are the least and greatest score that are possible (not those
-    observed), or None where there are none. Then one score alone or equal ones have infinite ends.
+    `clusters` names the cluster of each item. `bounds` are the lowest and highest possible score (not the observed
+    ones), or None without bounds. Without bounds, a single score or equal scores have infinite ends.
     """
     scores = _checked(values, bounds)
     labels = None if clusters is None else np.asarray(clusters, dtype=str)
@@ -434,10 +434,10 @@ def shared(control: ByControl, groups: Sequence[Sequence[int]]) -> float:
 
 
 def joint_noise(residuals: ByControl, facts: Items, df: float, *, name: str, seed: int, resamples: int) -> ByResample:
-    """Student's t, one draw a resample. Draws of two quantities go together as their residuals do.
+    """Student's t, one draw per resample. Draws of two quantities correlate as their residuals do.
 
     The same trainings answer the same facts in every format and at every stage, so the covariance of residuals by
-    training and fact is that of the quantities' errors (Gaussian copula). Every t has exactly its own quantiles.
+    training and fact estimates the covariance of the errors (Gaussian copula). Every t has exactly its own quantiles.
     Without variation, the draws are the independent ones of `name`.
     """
     # Subjects of one audit differ by their scores alone, so that in one format all of them have the same residuals.

@@ -87,18 +87,18 @@ def auc_interval(
     other_clusters: Sequence[str] | None = None,
     seed: int,
 ) -> Interval:
-    """A 95 % interval for the AUC, over texts of both kinds. Never without width, even at 0 and 1.
+    """Return a 95 % interval for the AUC, over texts of both kinds. Its width is positive even at 0 and 1.
 
-    DeLong's variance of an AUC is the sum of those of two means, of the members' placements and of the others'. So each
-    mean has the interval of its own kind of text (`metrics.intervals`, with its clusters), and their arms are added in
-    quadrature.
+    DeLong's variance of an AUC is the sum of the variances of two means: the placements of members and of non-members.
+    Each mean has the interval of its own kind of text (`metrics.intervals`, with its clusters), and their arms are
+    added in quadrature.
 
     Args:
         members: A score for each text of the forget set.
         nonmembers: A score for each holdout text.
         member_clusters: The edge of each member.
         other_clusters: The edge of each holdout text.
-        seed: What the resamples are drawn by.
+        seed: The seed of the resamples.
 
     Example:
         >>> auc_interval(np.array([2.0, 3.0]), np.array([0.0, 1.0]), seed=0).high

@@ -123,7 +123,7 @@ _TOKEN = re.compile(r"\w+(?:['’]\w+)*|[^\w\s]")
 
 
 def tokens(text: str) -> Words:
-    """Words, and each other sign for itself; case counts. A script without spaces is one word a run of letters."""
+    """Return words and single other signs, in their case. A script without spaces has one word per run of letters."""
     return tuple(_TOKEN.findall(text))
 
 

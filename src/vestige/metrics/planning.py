@@ -240,10 +240,10 @@ def arms(draws: Draws, tail: float) -> float:
 
 
 def items_needed(draws: Draws, margin: float, *, bounded: bool) -> int | None:
-    """Items with which a subject that is truly at 0 comes out below the margin in 80 % of samples.
+    """Return the number of items with which a model at exactly 0 is below the margin in 80 % of samples.
 
-    Items are taken to spread as these do (and to come in clusters as these do). None where no number suffices: the
-    spread of the controls' seeds alone is too wide.
+    Items have the same spread and clusters as these. None if no number is enough because the spread of the controls'
+    seeds alone is too wide.
     """
     item_variance = (margin / arms(draws, 1 - BOUND)) ** 2 - draws.seed_error**2
     if item_variance <= 0 or not math.isfinite(draws.item_error):
@@ -257,9 +257,9 @@ def items_needed(draws: Draws, margin: float, *, bounded: bool) -> int | None:
 
 
 def detectable(draws: Draws, margin: float, *, bounded: bool) -> float | None:
-    """The least true value that comes out above the margin in 80 % of samples like this one. None where none would.
+    """Return the smallest true value that exceeds the margin in 80 % of samples like this one, or None.
 
-    With bounds, an effect brings a spread of its own: a share x of the items that leak adds x (1 - x) / n.
+    With bounds, an effect has a spread of its own: a share x of leaking items adds x (1 - x) / n.
     """
     if draws.planned is not None:
         return least_shown(
@@ -416,9 +416,10 @@ def _longest_run(nulls: ByControl, together: Together) -> int:
 
 
 def stated(subject: Bool[np.ndarray, " N"], control: Bool[np.ndarray, "M N"], together: Together) -> FactTest | None:
-    """Test whether facts are stated that no control states. None with fewer than three controls.
+    """Test whether a model states facts that no control states. None with fewer than three controls.
 
-    Of single facts that one training alone states the subject's share is 1 / (M + 1). Facts of one event count once.
+    A single fact that exactly one training states belongs to the model with probability 1 / (M + 1). Facts of one event
+    count once.
     """
     m = len(control)
     if m < LEAST_CONTROLS:

@@ -58,7 +58,7 @@ class OneTraining(NamedTuple):
 def effective_questions(scores: ByItem) -> float:
     """Return the effective number of questions behind the scores' spread: all N if it is even, 1 if one dominates.
 
-    The participation ratio (sum z^2)^2 / sum z^4 of the deviations z from the mean; 0 where nothing varies.
+    The participation ratio (sum z^2)^2 / sum z^4 of the deviations z from the mean. 0 without variation.
     """
     deviations = scores - scores.mean()
     # Rounding alone makes the mean of equal scores differ from them.
@@ -146,11 +146,11 @@ def near(
 
 
 def agreement(first: ByItem, second: ByItem) -> float | None:
-    """How far the hits of two models agree beyond luck: 1 for the same hits, 0 for unrelated ones.
+    """Return the agreement of two models' hits beyond chance: 1 for the same hits, 0 for unrelated ones.
 
     1 - D / (2 N p (1 - p)) with D questions on which they differ and the share p of hits. This is the correlation
-    within questions of a model in which each question has its own difficulty. None where luck alone would give fewer
-    than ten differences.
+    within questions of a model in which each question has its own difficulty. None if fewer than ten differences are
+    expected by chance.
     """
     share = float(np.mean([first, second]))
     expected = 2 * len(first) * share * (1 - share)

@@ -44,11 +44,11 @@ class Margins(NamedTuple):
 
 
 class Thresholds(Settings):
-    """The margins of verdicts. All are printed with the verdicts. docs/verdicts.md gives their origin.
+    """The margins of verdicts. The report prints all of them, and docs/verdicts.md gives their origin.
 
-    A leakage is a share of the gap between the retrained models and the target. Differences without such a scale are
-    shares. `seed_weight` is for how many degrees of freedom the prior counts (`intervals.SeedPrior`). The scope `these`
-    has its own (`intervals.PRIORS`).
+    A leakage is a share of the gap between the retrained models and the target. Differences without that scale are
+    shares. `seed_weight` is the weight of the prior in degrees of freedom (`intervals.SeedPrior`). The scope `these`
+    has a prior of its own (`intervals.PRIORS`).
     """
 
     scope: Scope = "these"
@@ -101,11 +101,11 @@ class Thresholds(Settings):
         return Margins(self.delta, self.delta_wide)
 
     def of_gap(self, gap: float, *, alone: bool = False) -> "Thresholds":
-        """With margins in bits that are no less than the same shares of `gap`, in tenths of a bit.
+        """Return margins with bits at least as wide as the same shares of `gap`, in tenths of a bit.
 
-        `gap` is by how many bits an answer the target exceeds its controls: an answer that is a sentence is known by a
-        hundred bits and more, and trainings differ in it by more than six. Where bits are `alone`, no format in shares
-        bounds the same answers, and six bits can be all that the target knows: then no margin exceeds its share.
+        `gap` is the number of bits per answer by which the target exceeds its controls. A whole sentence can have more
+        than a hundred bits, and trainings differ in it by more than six. If bits are `alone`, no format in shares
+        bounds the same answers, and the target may know only six bits. Then no margin exceeds its share of the gap.
         """
         shares = {"delta_bits": self.delta, "delta_wide_bits": self.delta_wide, "delta_group_bits": self.delta_group}
         margins = {name: max(getattr(self, name), round(share * gap, 1)) for name, share in shares.items()}
@@ -149,12 +149,12 @@ class Evidence(NamedTuple):
 class ClaimVerdict:
     """The outcome of a claim, its reason as a clause without a full stop, and its evidence.
 
-    `decides` is the quantity that the outcome rests on, with its unit and margins. None where nothing was tested.
-    `needed` has in words the changes that would let an open claim hold in 80 % of audits of perfect unlearning, and
-    `items_needed` the number of items alone. "" and None where nothing would, nothing is needed, or there was as much.
-    `detectable` is the least true value of the quantity that decides that audits like this one call failed in 80 % of
-    cases, before correction for several. None where there is none. `at_least` and `at_most` are the ends of the
-    quantity that decides, each with the confidence that its outcome asks for. None where it has none.
+    `decides` is the deciding quantity, with its unit and margins. None if nothing was tested. `needed` describes the
+    changes with which perfect unlearning would pass an open claim in 80 % of audits, and `items_needed` gives the
+    number of items alone. They are "" and None if no change is enough or necessary. `detectable` is the smallest true
+    value of the deciding quantity that audits like this one fail in 80 % of cases, before correction for multiple
+    tests. `at_least` and `at_most` are the bounds of the deciding quantity, with the confidence that its outcome
+    requires. These are None without such a value.
     """
 
     outcome: Outcome
@@ -179,9 +179,9 @@ class ClaimVerdict:
 def steady(gap: Draws, thresholds: Thresholds) -> bool:
     """Return whether another training would move this gap by less than the share `Thresholds.admission`.
 
-    A graded score can are in a narrow part of its range (TOFU's truth ratio) and still tell more than hits do, so that
-    this admits it too. `gap` is `gains.admission` of one training more. It is no scale where it is less than
-    `LEAST_GAP`: what unlearning does to a score next to forgetting would count for many times what the target knows.
+    A graded score can have a narrow range (TOFU's truth ratio) and still separate models better than hits, so this rule
+    admits it too. `gap` is `gains.admission` of one more training. A gap below `LEAST_GAP` is no scale, because side
+    effects of unlearning would count for many times the target's knowledge.
     """
     return gap.value >= LEAST_GAP and (1 - thresholds.admission) * gap.value < gap.bounds[0]
 

@@ -516,7 +516,7 @@ def check_tokenizer(tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel, 
 
 
 def check_finite(model: nn.Module, folder: Path) -> None:
-    """Refuse weights that are no numbers. `folder` is where they come from."""
+    """Refuse weights with NaN or infinite values. `folder` is their source."""
     _refuse_not_finite([*model.named_parameters(), *model.named_buffers()], folder)
 
 

@@ -107,11 +107,11 @@ _LEADERS = 2**10, 2**14
 def draw(
     logits: Float[Tensor, "B V"], uniform: Float[Tensor, " B"], *, temperature: float, top_p: float
 ) -> Int[Tensor, " B"]:
-    """The token at each row's `uniform` share of its nucleus, whose tokens are in the vocabulary's order.
+    """Return the token at each row's `uniform` share of its nucleus, with tokens in the vocabulary's order.
 
-    The nucleus holds the token that crosses `top_p`, so it is never empty (Holtzman et al., 1904.09751). Among equally
-    likely tokens there, the first counts. All is done on the device of the logits. Nothing is sorted where `top_p` is
-    1.
+    The nucleus contains the token that crosses `top_p`, so it is never empty (Holtzman et al., 1904.09751). Among
+    equally likely tokens there, the first counts. The computation stays on the device of the logits. Nothing is sorted
+    if `top_p` is 1.
     """
     # Not normalised: a share is one of their sum. The greatest weight is 1, so that none overflows.
     weights = (logits - logits.amax(-1, keepdim=True)).div_(temperature).exp_()

@@ -92,7 +92,7 @@ class Engine(Protocol):
 
 @runtime_checkable
 class PaidEngine(Protocol):
-    """An engine whose replies are paid for one by one, so that each may be kept as soon as it is there."""
+    """An engine with a price for each reply, so that each reply can be kept at once."""
 
     def generate_each(
         self,

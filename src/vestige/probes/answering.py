@@ -46,9 +46,9 @@ class Answerer(Protocol):
 
 
 class AnswerSettings(Settings):
-    """How answers are drawn: at the temperature of Curiosity's released code (2402.19464), and whole.
+    """The sampling of both models' answers. The defaults are those of Curiosity's released code (2402.19464).
 
-    A judge of quality reads them to their end. A search rewards their beginnings, `latent.answer_tokens` tokens.
+    A judge of quality reads whole answers. A search rewards only their first `latent.answer_tokens` tokens.
     """
 
     temperature: NonNegativeFloat = 0.7

@@ -49,11 +49,11 @@ Embed = Callable[[Sequence[str]], Float[np.ndarray, "N D"]]
 
 
 class FilterSettings(Settings):
-    """Where the filters draw the line.
+    """The thresholds of a knowledge hole.
 
     A hole is a prompt whose fresh answers score at least `target_at_least` for the target and at most
-    `unlearned_at_most` for the unlearned model. The paper holds a prompt against all texts of the forget set, and drops
-    none by its subject or by the target's answer.
+    `unlearned_at_most` for the unlearned model. The paper compares a prompt with all texts of the forget set. It
+    excludes no prompt because of its subject or the target's answer.
     """
 
     target_at_least: NonNegativeFloat = 7.0

@@ -130,7 +130,7 @@ _HEADING = "Ask questions:"
 
 
 class LatentSettings(RewardSettings):
-    """How long is searched: the paper's iterations. The examples are Curiosity's, 2 to 3 (2402.19464)."""
+    """The length of the search. Iterations are the paper's, and 2 to 3 examples follow Curiosity (2402.19464)."""
 
     n_iterations: PositiveInt = 50
     """Iterations of the policy."""
@@ -165,10 +165,9 @@ class Opening(NamedTuple):
 
 
 class Iteration(NamedTuple):
-    """An iteration's result, for progress reports. `n_latent` counts D_RL so far. `numbers` are the update's.
+    """An iteration's result, for progress reports. `n_latent` is the present size of D_RL. `numbers` are the update's.
 
-    `collapsed` is the reason that the policy is no longer useful, in a sentence. Empty while it is. Nothing stops for
-    it.
+    `collapsed` is a sentence on why the policy is no longer useful, or empty. It does not stop the search.
     """
 
     number: int

@@ -272,7 +272,10 @@ SHORT = "fewer than k questions of a source"
 
 
 class AdjacentSettings(Settings):
-    """How adjacent questions are made: 4 of a source in the paper for harmful answers, 5 for papers, 2 for Wikitext."""
+    """The number and the form of adjacent questions.
+
+    The paper makes 4 from each harmful answer, 5 from each research paper and 2 from each Wikitext paragraph.
+    """
 
     k: PositiveInt = 4
     """At most this many questions of each source."""
@@ -305,8 +308,8 @@ class AdjacentQuestion:
 class Adjacent:
     """The questions in the order of their sources. Dropped and failed questions are counted by reason.
 
-    `dropped` counts questions, and under `SHORT` those that a source is short of its k. `failures` counts sources that
-    a language model gave nothing usable for, which are not counted short.
+    `dropped` counts questions, and under `SHORT` those by which a source falls short of its k. `failures` counts
+    sources for which a language model returned nothing usable. They are not counted as short.
     """
 
     questions: tuple[AdjacentQuestion, ...]
@@ -358,7 +361,7 @@ class QuestionDesk:
         self._dropped: Counter[str] = Counter()
 
     def admit(self, question: AdjacentQuestion) -> bool:
-        """Whether a question is kept. Otherwise it is counted."""
+        """Return whether to keep a question, and count it otherwise."""
         key = plain(question.question)
         if key in self._own or key in self._seen:
             self.drop(ASKED if key in self._own else TWICE)

@@ -143,12 +143,12 @@ def build_bundle(
     timestamp: Path | None = None,
     tell: Callable[[str], None] = lambda _: None,
 ) -> Path:
-    """Write the bundle of an audited run into the folder `out`, which must not exist. Say where its page is.
+    """Write the bundle of an audited run into the folder `out`, which must not exist, and return its page.
 
-    Report, tables and verdicts are made anew from sealed files, and every file of the run's models is read, so that
-    digests describe the actual files. SHA256SUMS names every file by digest. `by` and `on_behalf_of` say who made it
-    and for whom. With `sign_with`, the file of an SSH key, ssh-keygen signs it. The same run gives the same bytes,
-    signed with an Ed25519 key too. With `redact`, the file of a key that is made if it is absent, digests represent the
+    Report, tables and verdicts are made again from sealed files, and every file of the run's models is read, so that
+    digests describe the actual files. SHA256SUMS names every file by digest. `by` and `on_behalf_of` name the author
+    and the principal. With `sign_with`, the file of an SSH key, ssh-keygen signs it. The same run gives the same bytes,
+    also with an Ed25519 signature. With `redact`, the file of a key that is made if it is absent, digests replace the
     texts of data and models. `timestamp` is an RFC 3161 reply for the SHA256SUMS of the same bundle. `tell` is called
     with each sentence on omitted parts.
     """

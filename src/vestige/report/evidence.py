@@ -341,10 +341,10 @@ class AskedItem:
 
 @dataclass(frozen=True)
 class GreedyReply:
-    """One greedy answer: its text, ROUGE-1 recall, the gold answer's probability a token, and its oddities.
+    """One greedy answer: its text, ROUGE-1 recall, the gold answer's probability per token, and its oddities.
 
-    `rouge` is None where the gold answer has none of the letters and digits that ROUGE sees, `probability` where the
-    server scores no answers.
+    `rouge` is None if the gold answer has none of the letters and digits that ROUGE reads, `probability` if the server
+    scores no answers.
     """
 
     text: str

@@ -379,7 +379,7 @@ def _cell(index: int, outcome: AuditOutcome, v: VerdictLine, should: Outcome | N
 
 
 def rejudged(outcome: AuditOutcome) -> list[str]:
-    """Return a sentence on an earlier judgement of these answers at other margins. Nothing where they were not."""
+    """Return a sentence on an earlier judgement of these answers at other margins, or nothing."""
     first = outcome.first
     if first is None:
         return _earlier(outcome)

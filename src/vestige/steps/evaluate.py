@@ -163,11 +163,11 @@ def evaluate(subject: Subject, request: EvaluateRequest, on_items: Progress = la
 def evaluate_together(
     subject: Subject, requests: Sequence[EvaluateRequest], on_items: Progress = lambda done, of: None
 ) -> list[EvalFolder]:
-    """The folder of each evaluation, in order, except for rounding, with what `evaluate` gives.
+    """Return the folder of each evaluation, in order. Except for rounding, the results equal those of `evaluate`.
 
-    The model is loaded once, and evaluations of the same items that read (`evals.base`) are collected from the same
-    readings. A greedy reply in an earlier one of `requests` is not decoded again. Both depend on `requests` and not on
-    stored results, so that the same call, killed and repeated, gives the same bytes.
+    The model is loaded once, and evaluations of the same items share their readings (`evals.base`). A greedy reply in
+    an earlier one of `requests` is not decoded again. Both depend on `requests` and not on stored results, so that the
+    same call gives the same bytes after a kill.
     """
     plans = [_planned(subject, request) for request in requests]
     refuse_links(subject.folder.path)

@@ -33,11 +33,11 @@ VERSION = 3
 
 @dataclass(frozen=True)
 class FinetuneRequest:
-    """What to train on which items.
+    """The model, the items and the settings of a training.
 
-    `vocabulary` is the text that a built-in tiny model's tokeniser is trained on. It is shared by the subjects of a
-    run, so it may hold more items than are trained on. `role` and `forget` are the subject's in its run, `save` is the
-    form of its files. `forgotten` are the omitted items, after the earlier ones of `model`.
+    `vocabulary` is the text that a built-in tiny model's tokeniser is trained on. All models of a run share it, so it
+    can contain more items than the training. `role` and `forget` describe the model in its run. `save` is the form of
+    its files. `forgotten` are the omitted items, after the earlier ones of `model`.
     """
 
     model: ModelSettings

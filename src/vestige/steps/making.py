@@ -69,10 +69,10 @@ class Saving:
 
 
 def read_done(folder: SubjectFolder, *, verify: bool = False) -> Made | None:
-    """Return the record of a finished subject. None while it is not finished.
+    """Return the record of a finished model, or None if it is unfinished.
 
-    Refused where the model's files are no longer those that it was finished with: by their size, times and inode, and
-    by their digests where these differ or with `verify`.
+    Raise InputError if the model's files changed since: by size, times and inode, and by digest if these differ or with
+    `verify`.
     """
     saved = stored_done(folder)
     if saved is None:

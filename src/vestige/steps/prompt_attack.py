@@ -94,7 +94,7 @@ def search_identity(search: AttackRequest, subject: Subject) -> dict[str, Any]:
 
 
 def prompt_found(search: AttackRequest, folder: AttackFolder, loaded: LoadedModel, on_share: OnShare) -> KeptPrompt:
-    """The prompt that the folder holds or that is searched now. A search that was stopped goes on where it was."""
+    """Return the prompt in the folder, or search it now. A stopped search continues."""
     if not folder.prompt.exists():
         write_prompt(folder, _measured(search, loaded, _find(search, folder, loaded, on_share)))
     folder.search.unlink(missing_ok=True)

@@ -35,7 +35,7 @@ MOST_UNJUDGED = 0.1
 
 
 class ValidationSettings(Settings):
-    """The scores of a trajectory."""
+    """The questions and the metric of the scores during training."""
 
     items: PositiveInt = 64
     """At most this many items, and at most half, of the forget and of the retain set are scored."""

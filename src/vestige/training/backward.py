@@ -57,10 +57,10 @@ class FrozenBelow:
 
     @classmethod
     def of(cls, model: PreTrainedModel, layer: int, row: Row) -> "FrozenBelow | None":
-        """The frozen blocks of `model`, or None where there are none or `row` shows that they cannot be left out.
+        """Return the frozen blocks of `model`, or None if there are none or `row` shows that they cannot be skipped.
 
-        They can where they give the same twice (no dropout) and the model goes on from their output, to 1e-4, as it
-        goes from the tokens.
+        They can be skipped if they return the same output twice (no dropout) and the model gives the same result from
+        that output as from the tokens, to 1e-4.
         """
         every = blocks(model)
         # Trained embeddings are below all blocks.

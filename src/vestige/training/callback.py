@@ -27,17 +27,17 @@ PROBABILITY = Measurement(
 
 
 class TrainerCallback(_Callback):
-    """Ask forget and retain questions before the training and after each epoch, and write the scores.
+    """Ask forget and retain questions before training and after each epoch, and write the scores.
 
-    The table is scores.jsonl.gz in `output_dir`. It has a stage for each epoch and is written anew after each, so that
-    a stopped training leaves the epochs that ended. Only the first process writes it.
+    The table is scores.jsonl.gz in `output_dir`, with one stage for each epoch. Each epoch rewrites the whole file, so
+    an interrupted training keeps the finished epochs. Only the first process writes.
 
     Args:
         forget: The questions to forget: a file, a hub id, or rows in memory with question and answer.
-        retain: The questions to keep.
+        retain: The questions to keep, in the same forms.
         output_dir: The folder of the table.
         name: The name of the model in the table.
-        tokenizer: The tokenizer, if the trainer has none.
+        tokenizer: The tokeniser, if the trainer has none.
         batch_size: Questions in one batch.
 
     Example:

@@ -179,7 +179,7 @@ class Hooks:
 
 @dataclass(frozen=True)
 class TrainingEnd:
-    """How a training run ended: steps taken, why it stopped, the loss of its last step (nats).
+    """How a training run ended: the number of steps, the reason that it stopped, and the loss of its last step (nats).
 
     `chosen` is set if one of several checkpoints was kept.
     """

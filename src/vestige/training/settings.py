@@ -18,10 +18,10 @@ EVERY: Literal["all"] = "all"
 
 
 class TrainingSettings(Settings):
-    """One training run. The defaults are PISTOL's for fine-tuning (2406.16810, section 5.2).
+    """The settings of a training. The defaults are PISTOL's for fine-tuning (2406.16810, section 5.2).
 
     An epoch of unlearning is one pass over the forget set. Without dropout, `micro_batch_size` and `token_budget`
-    change the memory used and, beyond rounding, not the result.
+    change only memory use and rounding.
     """
 
     epochs: PositiveInt = 20

@@ -124,11 +124,11 @@ def reason_to_stop(stop: Sequence[Condition], point: Point, controls: Mapping[st
 
 
 def choose(points: Sequence[Point], rule: Condition | None, controls: Mapping[str, Scores]) -> ChosenStep:
-    """Which of the points is kept.
+    """Return the point to keep.
 
     `last` keeps the last one. An upper bound (enough is forgotten) keeps, among the points that meet it, the one with
-    the highest `retain`, the earliest in a tie. A bound from below (enough is kept) keeps the last point that meets it.
-    If none does, the nearest is kept, the earliest in a tie, and the choice records it.
+    the highest `retain`, the earliest in a tie. A lower bound (enough is retained) keeps the last point that meets it.
+    If no point meets it, the nearest is kept, the earliest in a tie, and the choice records it.
     """
     if rule is None:
         return ChosenStep(points[-1].step, "last", True, "the last checkpoint")
@@ -181,11 +181,11 @@ class Every(NamedTuple):
 
 
 class TrajectorySettings(Settings):
-    """When a model is scored in training, when that stops it, and which checkpoint is kept.
+    """When to score a model during training, when to stop, and which checkpoint to keep.
 
-    A pace is kept in one form however it was written (`1` is `1 epoch`). The last step is always scored. LLMU
-    (2310.10683, section 4) would stop an ascent at a forget loss of 100, which is here the nats a token of the true
-    answers, whatever sign the loss itself has.
+    `1` and `1 epoch` are the same pace and are stored alike. The last step is always scored. LLMU (2310.10683, section
+    4) stops gradient ascent at a forget loss of 100. Here, that loss is the negative log-likelihood of the true answers
+    in nats per token.
     """
 
     every: str = "1 epoch"

@@ -141,10 +141,10 @@ def _few(sentences: Sequence[str]) -> list[str]:
 
 
 def drop_failed_evidence(outcome: AuditOutcome, plan: AuditPlan) -> AuditOutcome:
-    """The outcome in which no claim holds that would need what failed.
+    """Return the outcome without evidence from failed tasks: no claim that needs it can pass.
 
     A claim that fails without this evidence still fails. A failed attack on one unlearned model affects that model, and
-    a failed attack on a control affects all. An unlearned model that could not be evaluated has all its claims
+    a failed attack on a control affects all. All claims about an unlearned model that could not be evaluated are
     inconclusive. A failure on the positive control is no evidence about attacks, and the judgement accounts for it.
     """
     # No claim rests on an attack that shows the answers, or on what one does to the target.

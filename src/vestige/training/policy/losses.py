@@ -48,8 +48,8 @@ def token_rewards(
 ) -> Float[Tensor, "B T"]:
     """-kl_coef (logp - reference) - entropy_coef logp at each token, and the reply's score on its last one.
 
-    Hong et al., Curiosity-driven Red-teaming, 2402.19464, as in its released code, which clips the score to +-10 and
-    gives replies of one or two tokens the score alone. Neither is done here: scores come as they are meant.
+    Hong et al., Curiosity-driven Red-teaming, 2402.19464. Their released code also clips the score to +-10 and gives
+    replies of one or two tokens the score alone. This function does neither.
     """
     shaped = -kl_coef * (logp - reference_logp) - entropy_coef * logp
     position = torch.arange(mask.shape[1], device=mask.device).expand_as(mask)
@@ -82,7 +82,7 @@ def gae(
 def whitened(x: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"]) -> Float[Tensor, "B T"]:
     """(x - mean) / sqrt(variance + 1e-8) over the masked tokens of all rows, variance by n - 1; 0 elsewhere.
 
-    The reference code takes mean and variance over the padding too. One token alone is whitened to 0.
+    The reference code includes the padding in mean and variance. A single token is whitened to 0.
     """
     values = x[mask]
     if len(values) > 1:

@@ -10,12 +10,12 @@ Precision = Literal["float32", "bfloat16"]
 
 
 class PolicySettings(Settings):
-    """Sampling, policy gradient and adapters. The defaults are Curiosity's (2402.19464, its released code).
+    """Sampling, policy gradient and adapters. The defaults are Curiosity's (2402.19464, released code).
 
-    `kl_coef` and `entropy_coef` are for one token: parts of the reward, next to standardised scores.
-    `max_gradient_norm`, for the adapters and for the value head each, is ours, and so are the limits of `collapsed` and
-    `gae_lambda`: at Curiosity's 0.95 the first tokens of a long reply get less of its score than a short reply's while
-    the values are still wrong.
+    `kl_coef` and `entropy_coef` are rewards for each token, on the scale of standardised scores. Three settings are
+    ours: `max_gradient_norm`, which limits adapters and value head separately, the limits of `collapsed`, and
+    `gae_lambda`. With Curiosity's 0.95, the first tokens of a long reply receive less of its score than those of a
+    short reply while the values are still inaccurate.
     """
 
     n_rollouts: PositiveInt = 128

@@ -226,10 +226,10 @@ class Policy:
 
 
 def collapsed(rollouts: Rollouts, settings: PolicySettings) -> str:
-    """Return the reason that these rollouts show a collapsed policy, as a sentence. Empty where they are not.
+    """Return the reason that these rollouts show a collapsed policy, as a sentence. Empty if they do not.
 
-    It has where it hardly chooses any more, where replies are copies of earlier ones, or where it has left its
-    reference far behind. The limits are the settings'.
+    A policy has collapsed if its entropy is near 0, if its replies copy earlier ones, or if it is far from its
+    reference. The settings contain the limits.
     """
     entropy = losses.mean_over(rollouts.entropy, rollouts.mask).item()
     kl = losses.mean_over(losses.k1(rollouts.logp, rollouts.reference_logp), rollouts.mask).item()
