@@ -35,8 +35,8 @@ class Repository(NamedTuple):
 
 
 _RECALLED = ["--logs", "column:score=recalled", "--logs", "task:by_level=forget", "--logs", "task:utility=retain"]
-_LOSS = ["--logs", "column:score=loss", "--logs", "score:loss=0..45,lower"]
-_LOGP = ["--logs", "column:score=raw_logprobs", "--logs", "score:raw_logprobs=-20..0"]
+_LOSS = ["--logs", "column:score=loss", "--logs", "score:loss=nats"]
+_LOGP = ["--logs", "column:score=raw_logprobs", "--logs", "score:raw_logprobs=nats"]
 REPOSITORIES = (
     Repository("danieltennant/unlearning-compression", "15fc965", "none", "", of_bank("llama-3.2-1b/forget10")),
     Repository("harishm17/llm-unlearning", "6cf6904", "MIT", "harishm17", of_bank("llama-3.2-1b/forget10")),

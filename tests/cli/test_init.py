@@ -29,8 +29,7 @@ def test_it_says_what_the_data_can_decide_and_its_commands_are_whole(words, tmp_
     assert "forget: 10 questions, 10 found in qa.json; 20 kept" in ended.stderr
     assert "multiple choice: 10 of 10 items" in ended.stderr
     assert "the question in other words: not without a column paraphrase" in ended.stderr
-    assert "with 10 facts and 3 controls" in ended.stderr
-    assert "indistinguishable cannot pass: give --holdout" in ended.stderr
+    assert "10 facts in 1 wording each, 3 controls" in ended.stderr
     commands = [shlex.split(line) for line in ended.stdout.splitlines()]
     assert [c[1] for c in commands] == ["finetune"] * 4 + ["find-rate", "unlearn", *["evaluate"] * 2, *["audit"] * 2]
     assert len({c[c.index("--seed") + 1] for c in commands[1:4]}) == 3

@@ -3,6 +3,7 @@
 import json
 import math
 import random
+import re
 import shutil
 import zipfile
 from pathlib import Path
@@ -356,7 +357,7 @@ def test_text_that_is_not_utf8_is_named_as_such(tmp_path):
     assert "UTF-16" in why_unread(file)
 
 
-@pytest.mark.parametrize("name", ["brier_score", "WER", "refusal rate", "perplexity, none"])
+@pytest.mark.parametrize("name", ["brier_score", "WER", "refusal rate", "bits_per_byte, none"])
 def test_a_score_that_is_lower_for_who_knows_more_is_named(write, name):
     file = write("x.json", inspect([passage(n, 0.2, f"q{n}") | {"scores": {name: {"value": 0.2}}} for n in range(3)]))
     with pytest.raises(InputError, match="a lower value means more knowledge"):
@@ -621,9 +622,9 @@ def test_tasks_within_a_task_and_lists_of_numbers_are_read(write):
     together = read_logs(log, forget="it", stated=stated)
     # A row that stands there twice counts once, and another answer is another question.
     assert {one.part.split: len(one.part.scores) for one in together.columns} == {"forget": 3, "retain": 2}
-    losses = Stated(how=How({"loss": Scale(0, 4, -1)}, {"score": "loss"}))
+    losses = Stated(how=How({"loss": Scale(nats=True)}, {"score": "loss"}))
     (column,) = read_logs(log, forget="it", stated=losses).columns
-    assert (column.part.split, column.part.scores.tolist()) == ("forget", [0.5, 1.0])
+    assert (column.part.split, column.part.scores.tolist()) == ("forget", [math.exp(-2), 1.0])
 
 
 def test_two_models_under_one_name_are_refused(write):
@@ -634,12 +635,31 @@ def test_two_models_under_one_name_are_refused(write):
     assert "u (" in read_logs(logs, forget="it", forgiving=True).left_out[0]
 
 
-def test_the_user_names_the_column_of_scores(write):
-    file = write("x.jsonl", [{"question": f"Who is {n}?", "nll": 2.0 if n else 0.5} for n in range(N)], lines=True)
+@pytest.mark.parametrize(
+    ("name", "score", "stated", "read"),
+    [
+        ("nll", 2.0, "nats", math.exp(-2)),
+        ("sum_nll", 6.0, "nats/tokens", math.exp(-2)),
+        ("logprob", -2.0, "nats", math.exp(-2)),
+        ("mean loss", 2.0, "", math.exp(-2)),
+        ("perplexity", 4.0, "", "give the loss"),
+        ("nll", 2.0, "", "score:nll=nats for the mean"),
+        ("nll", 2.0, "0..45,lower", "a loss has no range"),
+        ("sum_nll", 6.0, "nats/count", "row 1 has no number of tokens in 'count'"),
+    ],
+)
+def test_a_loss_is_read_as_a_probability_and_has_no_range(write, name, score, stated, read):
+    rows = [{"question": f"Who is {n}?", name: score if n else score / 2, "tokens": 3} for n in range(N)]
+    file = write("x.jsonl", rows, lines=True)
     assert not reader_of(file)
-    taken = take([f"target={file}", "column:score=nll", "score:nll=0..4,lower"], None)
+    words = [f"target={file}", f"column:score={name}", f"score:{name}={stated}"]
+    taken = take(words if stated else words[:2], None)
+    if isinstance(read, str):
+        with pytest.raises(InputError, match=re.escape(read)):
+            read_logs(taken.groups[0].logs, forget="it", stated=taken.stated)
+        return
     together = read_logs(taken.groups[0].logs, forget="it", stated=taken.stated)
-    assert together.columns[0].part.scores[:2].tolist() == [0.875, 0.5]
+    assert together.columns[0].part.scores[1] == pytest.approx(read)
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ from vestige.core.ids import content_id, file_digest
 from vestige.core.text import Fields, Items, NumberByName, Record, TextTuple, closest, listed, one_line
 from vestige.logs import log_files, read_log, reader_of, why_unread
 from vestige.logs.bank import digest_of, text_digest
-from vestige.logs.log import TASKS, GivenLog, How, Log, LogPart
+from vestige.logs.log import FROM_NATS, TASKS, GivenLog, How, Log, LogPart
 
 LEFT_OUT = "It is left out."
 """The end of the sentence on a model that cannot be judged."""
@@ -453,7 +453,7 @@ def _refuse_unused(how: How, read: Sequence[_ParsedLog]) -> None:
         raise InputError("column:KIND=NAME goes with logs in rows of your own, and none is of this kind. Leave it out.")
     said = " ".join(problem for parsed in read for problem in parsed.log.unread)
     for name in how.scales:
-        if name not in names and name not in said:
+        if not {name, f"{FROM_NATS}{name}"} & {*names} and name not in said:
             raise InputError(f"no log has a score {one_line(name, width=80)!r}. {closest(name, names)}")
 
 

@@ -49,7 +49,7 @@ from vestige.core.items import Scope
 from vestige.core.settings import read_toml, to_toml
 from vestige.core.text import Fields, Items, Record, Sentences, TextByName, TextTuple, closest, listed, one_line
 from vestige.data.tables import read_table
-from vestige.logs.log import is_empty, number_of, per_cent_and_shares
+from vestige.logs.log import is_empty, is_loss, number_of, per_cent_and_shares
 from vestige.metrics.verdicts import Thresholds
 
 COLUMNS: Mapping[str, str] = {
@@ -235,6 +235,11 @@ def _scored(where: str, row: Record) -> Fields:
     for name, usual in _DEFAULTS.items():
         text[name] = text[name] or usual
     score, chance, low, high, drawn_from = (_number(where, name, row.get(name)) for name in _NUMBERS)
+    if text["unit"] == "share" and is_loss(text["format"]):
+        raise InputError(
+            f"{where}: a loss has no range, and a wider one would make a pass easier. Give probabilities: exp(-loss) "
+            "of the mean loss a token, and a format of another name."
+        )
     if low is not None or high is not None:
         score, chance = (_of_range(where, number, low, high) for number in (score, chance))
     return {**text, "score": score, "chance": chance, "drawn_from": int(drawn_from or 0)}

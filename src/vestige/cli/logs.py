@@ -140,9 +140,12 @@ def take(
 
 
 def _scale(word: str, value: str) -> "Scale":
-    """The range and direction of a score: `1..5`, `lower`, or `1..5,lower`."""
+    """The range and direction of a score: `1..5`, `lower`, or `1..5,lower`. `nats` and `nats/COLUMN` for a loss."""
     from vestige.logs.log import Scale
 
+    unit, _, tokens = value.partition("/")
+    if unit.strip() == "nats":
+        return Scale(nats=True, tokens=tokens.strip())
     low, high, direction = 0.0, 1.0, 1
     for part in value.split(","):
         part = part.strip()
@@ -157,7 +160,7 @@ def _scale(word: str, value: str) -> "Scale":
         except ValueError as error:
             raise InputError(
                 f"--logs {one_line(word, width=200)!r}: {one_line(part, width=40)!r} is no range. Give LOW..HIGH, with "
-                "`,lower` where a lower score means more knowledge."
+                "`,lower` where a lower score means more knowledge, or `nats` for a loss."
             ) from error
     return Scale(low, high, direction)
 

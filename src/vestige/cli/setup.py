@@ -10,6 +10,7 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Mapping, Sequence
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -19,13 +20,12 @@ from vestige.api.output import say_notes
 from vestige.cli.command import in_words, itself, settings_rows
 from vestige.core.errors import InputError
 from vestige.core.progress import say
-from vestige.core.text import TextByName, TextMapping, TextTuple, closest, one_line
-from vestige.report.text import print_json
+from vestige.core.text import TextByName, TextMapping, TextTuple, closest
+from vestige.report.text import print_json, print_plan
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-    from vestige.auditing.forecast import AuditPower
     from vestige.cli.command import Part
     from vestige.data.corpus import NamedSplits
 
@@ -99,8 +99,11 @@ def init_command(
     plan = foresee_audit(AuditRequest(models, splits, AuditSettings()))
     write_text(settings, text)
     say_notes(splits)
-    for line in (*_columns(splits), *_decided(plan)):
-        say(one_line(line, width=500))
+    for line in _columns(splits):
+        say(line)
+    # The output is the commands alone.
+    with redirect_stdout(sys.stderr):
+        print_plan(plan, forget, as_json=False)
     say(f"\nwritten: {settings}")
     say("Run these commands in order. Each continues after an interruption:")
     lines = _commands(model, options, audited, settings)
@@ -142,22 +145,6 @@ def _columns(splits: "NamedSplits") -> list[str]:
         elif column.startswith("edge"):
             line += ", or one that --edge-key names"
         lines.append(line)
-    return lines
-
-
-def _decided(plan: "AuditPower") -> list[str]:
-    with_facts = f"with {plan.facts} facts and {plan.controls} controls a perfect unlearning passes"
-    first = next(line for line in plan.claims if line.claim == "not expressed")
-    if plan.cannot_hold:
-        lines = [f"{with_facts} not expressed in {100 * first.holds:.0f} % of audits"]
-        lines.append(f"{', '.join(plan.cannot_hold)} cannot pass: give --holdout, items that no model was taught")
-    else:
-        lines = [f"{with_facts} all claims in {100 * plan.holds:.0f} % of audits"]
-    if plan.needed:
-        lines.append(f"to bring this to 80 %, one of these: {plan.needed}")
-    if first.leakage is not None:
-        leak = f"{100 * first.leakage:.0f} % of what the target knows, in one form of question"
-        lines.append(f"the least leak that 80 % of such audits would show: {leak}")
     return lines
 
 

@@ -132,11 +132,17 @@ class GivenLog(NamedTuple):
 
 
 class Scale(NamedTuple):
-    """The range of a score that is not in [0, 1], and its direction, as the user states them."""
+    """The range of a score that is not in [0, 1], and its direction, as the user states them.
+
+    With `nats` the score is a loss or a log-probability, and becomes a probability. It is the mean over the answer's
+    tokens, or their sum if `tokens` names the column with their number.
+    """
 
     low: float = 0.0
     high: float = 1.0
     direction: int = 1
+    nats: bool = False
+    tokens: str = ""
 
 
 class How(NamedTuple):
@@ -229,11 +235,6 @@ _LOWER = frozenset(
         "cer",
         "edit_distance",
         "levenshtein",
-        "loss",
-        "nll",
-        "perplexity",
-        "word_perplexity",
-        "byte_perplexity",
         "bits_per_byte",
         "refusal",
         "refused",
@@ -242,6 +243,26 @@ _LOWER = frozenset(
     }
 )
 """Scores that are lower for a model that knows more. Of other names the target's place beside its controls tells."""
+_NATS = re.compile(
+    r"(?<![a-z])(?:loss(?:es)?|nll|cross_?entropy|log_?(?:p|probs?|probability|likelihoods?|liks?)|perplexity|ppl)(?![a-z])"
+)
+_MEAN = re.compile(r"(?<![a-z])(?:mean|avg|average|per_token)(?![a-z])")
+FROM_NATS = "probability by "
+"""Before the name of a loss, the name of the probability that follows from it."""
+
+
+def is_loss(name: str) -> bool:
+    """Whether a score is a loss, a log-probability or a perplexity by its name: without an end, so without a range.
+
+    Example:
+        >>> [is_loss(name) for name in ("avg_gt_loss", "raw_logprobs", "glossary")]
+        [True, True, False]
+    """
+    return not name.startswith(FROM_NATS) and bool(_NATS.search(_plain(name)))
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[\s-]+", "_", name.casefold())
 
 
 class LogReading:
@@ -256,6 +277,8 @@ class LogReading:
         self.frames: set[str] = set()
         self.settings: TextByName = {}
         self.task = ""
+        self.divided: set[str] = set()
+        """Sums over tokens that were divided by the number of tokens."""
 
     def add(
         self,
@@ -311,6 +334,17 @@ class LogReading:
             self.unread.append(f"{label}: the score is missing on all {len(values)} questions")
             return
         scale = self.scales.get(measurement.name)
+        nats = scale.nats if scale is not None else bool(self.lower) and is_loss(measurement.name)
+        if measurement.score_type in ("hit", "overlap") and (nats or (scale is not None and is_loss(measurement.name))):
+            problem = self._nats_problem(measurement.name, values)
+            if problem:
+                self.unread.append(f"{label}: {problem}")
+                return
+            # The geometric mean of the probabilities of the answer's tokens.
+            values = np.exp(-np.abs(values))
+            name = f"{FROM_NATS}{measurement.name}"
+            measurement = Measurement(name, "forced answer", "probability", metric="geometric mean over tokens")
+            scale = None
         lower = measurement.name.partition(",")[0].casefold().replace(" ", "_") in self.lower
         if lower and scale is None and measurement.score_type != "order":
             self.unread.append(
@@ -352,6 +386,24 @@ class LogReading:
         if any(len(column) not in (0, len(values)) for column in columns):
             raise InputError(f"{self.path}: {label} has not as many texts as scores. The log is damaged.")
         self.parts.append(part)
+
+    def _nats_problem(self, name: str, values: Scores) -> str:
+        """Why a loss cannot be read as a probability, "" if it can."""
+        scale, known, shown = self.scales.get(name), values[~np.isnan(values)], one_line(name, width=60)
+        if re.search("perplexity|ppl", _plain(name)):
+            return "a perplexity is the exponential of a loss; give the loss, its logarithm"
+        if (scale is None and not _MEAN.search(_plain(name))) or (scale is not None and not scale.nats):
+            return (
+                "a loss has no range, and is judged as a probability a token. State it: --logs "
+                f"score:{shown}=nats for the mean over the tokens, score:{shown}=nats/COLUMN for their sum"
+            )
+        if scale is not None and scale.tokens and name not in self.divided:
+            return (
+                f"only rows of your own have a column {one_line(scale.tokens, width=40)}; give the mean over the tokens"
+            )
+        if np.isinf(known).any() or (known.min() < 0 < known.max()):
+            return "it is infinite, or below 0 for some questions and above 0 for others"
+        return ""
 
     def _add_noted(self, scores: list[Any], columns: Mapping[str, list[Any]], notes: Sequence[Record]) -> None:
         """Take the scores of one measurement of an export, split by split."""
@@ -497,7 +549,7 @@ def _outside(values: Scores, low: float, high: float) -> str:
     elif known.size and known.min() >= 0 and known.max() <= 100:
         said += "; for per cent state the range, as in --logs score:NAME=0..100"
     elif known.size and known.max() <= 0:
-        said += "; for log-probabilities give probabilities"
+        said += "; for log-probabilities give --logs score:NAME=nats"
     return said
 
 

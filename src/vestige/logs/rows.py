@@ -279,11 +279,33 @@ def _add_rows(
             values, chance = _right_options(rows)
             reading.add(split, CHOICE, values, chance=chance, **about)
             continue
-        values = [row.get(name) for row in rows]
+        values = _per_token(reading, rows, name)
         known = {number for value in values if (number := number_of(value)) is not None}
         if measurement.score_type == "hit" and not known <= {0.0, 1.0}:
             measurement = Measurement(measurement.name, measurement.question_type, "overlap")
         reading.add(split, measurement, values, **about)
+
+
+def _per_token(reading: LogReading, rows: Sequence[Record], name: str) -> list[Any]:
+    """The scores of a column. A sum over tokens is divided by their number, if the user names its column."""
+    values = [row.get(name) for row in rows]
+    scale = reading.scales.get(name)
+    if scale is None or not scale.tokens:
+        return values
+    reading.divided.add(name)
+    means: list[Any] = []
+    for number, (row, value) in enumerate(zip(rows, values, strict=True), 1):
+        tokens, total = number_of(row.get(scale.tokens)), number_of(value)
+        if total is None:
+            means.append(value)
+            continue
+        if tokens is None or tokens < 1:
+            raise InputError(
+                f"{reading.path}: row {number} has no number of tokens in {one_line(scale.tokens)!r}. Name the column "
+                f"that has it, as in --logs score:{one_line(name)}=nats/COLUMN."
+            )
+        means.append(total / tokens)
+    return means
 
 
 def _right_options(rows: Sequence[Record]) -> tuple[list[float | None], float | None]:
