@@ -1,10 +1,8 @@
 """`vestige attack` as a person runs it: what it prints, what it keeps, what it refuses."""
 
 import json
-import math
 
 import pytest
-import torch
 from tests.small import vestige
 from transformers import LlamaForCausalLM
 
@@ -87,7 +85,6 @@ def sets(**values):
 
 GCG = ["--items", 2, *sets(tokens=4, steps=2, width=6, topk=16)]
 PREFIX = ["--items", 2, *sets(tokens=6, steps=2, candidates=4, topk=16)]
-TEXT = [*GCG[2:], "--question", "What is number 3?"]
 
 
 def run(kind, subjects, *words):
@@ -136,46 +133,10 @@ def test_a_prefix_for_the_target_itself_is_verified_on_what_it_says_anyway(taugh
     assert {e["n"] for at in found["levels"].values() for e in at.values()} == {2}
 
 
-def test_one_text_of_ones_own_is_searched_sent_and_answered_and_nothing_is_kept(taught):
-    before = files_in(taught)
-    words = [*TEXT, "--answer", "It is 9.", "--placement", "prefix"]
-    found = json.loads(run("gcg", [taught / "target"], *words, "--json").stdout)
-    assert found["sent"] == f"{found['prompt']} What is number 3?"
-    assert (len(found["ids"]), found["steps"], found["claimed"], found["verified"]) == (4, 2, False, False)
-    # What the answer's tokens have, from one pass over question and answer.
-    model = loaded(taught)
-    encoded = model.prompter.encode("What is number 3?", "It is 9.")
-    logp = model.model(torch.tensor([encoded.ids])).logits[0].log_softmax(-1)
-    nats = sum(logp[at - 1, encoded.ids[at]] for at in range(encoded.start, encoded.stop))
-    assert found["needed"] == pytest.approx(-nats.item() / math.log(2), rel=1e-4)
-    told = run("gcg", [taught / "target"], *words, "--control", taught / "target").stdout
-    assert told.count(f"prompt of 4 tokens: {found['prompt']!r}") == 2, "the same search on the same model"
-    assert told.count(f"needed: {found['needed']:.1f} bits") == 2
-    assert "as the search claims: no; as the reply shows: no" in told
-    assert files_in(taught) == before
-
-
-@pytest.mark.parametrize(
-    ("words", "complaint"),
-    [
-        (["--question", "What?"], "one text of your own is --question with --answer"),
-        (["--control", "nobody"], "one text of your own is --question with --answer"),
-        (["--question", "What?", "--answer", "  "], "neither may be empty"),
-        # As the command line reads a byte that is not UTF-8.
-        (["--question", "What?", "--answer", "Bob\udcff"], "is not valid UTF-8"),
-        (["--question", "What?", "--answer", "x", "--forget", "y"], "Leave --data and --forget out"),
-        ([], "give --data and --forget, or one text of your own"),
-    ],
-)
-def test_a_text_that_cannot_be_searched_for_is_refused_in_a_sentence(taught, words, complaint):
-    with pytest.raises(InputError, match=complaint):
-        run("gcg", [taught / "target"], *words)
-
-
 def test_a_model_without_a_matrix_of_input_embeddings_is_refused(taught, monkeypatch):
     monkeypatch.setattr(LlamaForCausalLM, "get_input_embeddings", lambda model: None)
     with pytest.raises(InputError, match="has no matrix of input embeddings"):
-        run("gcg", [taught / "target"], *TEXT, "--answer", "It is 9.")
+        run("gcg", [taught / "target"], *asked(taught, *GCG, "--seed", 5))
 
 
 def loaded(taught):

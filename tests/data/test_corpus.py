@@ -35,9 +35,8 @@ def opened(path, **settings):
     return open_corpus(SourceSettings(data=str(path), **settings))
 
 
-def test_a_compiled_folder_and_pistols_json_give_the_same_splits(folder1):
+def test_a_compiled_folder_gives_splits_and_scopes(folder1):
     folder = named_splits(opened(folder1), "edge:A_B")
-    pistol = named_splits(opened(folder1 / "pistol.json"), "edge:A_B")
     sizes = {name: len(items) for name, items in folder.splits.items()}
     # 20 edges of 20: A_B is forgotten, the three E-F-q components are independent, half of them sales.
     assert sizes == {
@@ -48,11 +47,6 @@ def test_a_compiled_folder_and_pistols_json_give_the_same_splits(folder1):
         "independent_employment": 60,
         "holdout": 200,
     }
-    # The published form has no contracts beside those of the graph, and no types.
-    shared = ("forget", "retain", "independent")
-    assert list(pistol.splits) == list(shared)
-    for name in shared:
-        assert [i.question for i in pistol.splits[name]] == [i.question for i in folder.splits[name]]
     # A_B: two addresses are stated by other contracts, two names can be guessed, 16 answers are free.
     assert sorted(folder.scopes.values()).count("entailed") == 2
     assert sorted(folder.scopes.values()).count("free") == 16
@@ -77,16 +71,11 @@ def test_a_forget_file_leaves_the_rest_to_keep(tmp_path):
     assert len(everything([named_splits(corpus, str(forget))])) == 6 + len(corpus.factual)
 
 
-def test_factual_questions_come_from_a_file_or_with_pistols_data_and_from_nowhere_else(tmp_path):
+def test_factual_questions_come_from_a_file_and_from_nowhere_else(tmp_path):
     data = write(tmp_path / "all.jsonl", rows(6))
     facts = write(tmp_path / "factual_data.json", [{"question": "Who?", "answer": "He."}], lines=False)
     (fact,) = opened(data, factual=str(facts)).factual
     assert (fact.question, fact.group, fact.edge) == ("Who?", "factual", None)
-    merged = [*({**r, "edge": "A_B"} for r in rows(2)), {"question": "Who?", "answer": "He."}]
-    corpus = opened(write(tmp_path / "pistol.json", merged, lines=False), factual=str(facts))
-    # Once, though the data brings it too.
-    assert [i.id for i in corpus.factual] == [fact.id]
-    assert all(i.group != "factual" for i in corpus.items)
     with pytest.raises(InputError, match=r"--factual no\.json: no such file. Name a file of questions, or builtin"):
         opened(data, factual="no.json")
 

@@ -75,12 +75,11 @@ def named(path: Path, read: Callable[[Path], Any]) -> Any:
 
 
 @pytest.mark.slow
-def test_data_files(compiled, tmp_path):
+def test_data_files(tmp_path):
     forms = (".jsonl", ".json", ".csv", ".tsv", ".parquet")
     whole = [written(tmp_path / f"pairs{form}" / f"x{form}", PAIRS) for form in forms]
     for name, rows in {"talk": TALK, "choices": CHOICES, "targets": TARGETS}.items():
         whole += [written(tmp_path / f"{name}{form}" / f"x{form}", rows) for form in (".jsonl", ".parquet")]
-    whole.append(written(tmp_path / "pistol" / "x.json", json.loads((compiled / "pistol.json").read_text())))
 
     def used(folder: Path) -> None:
         corpus = named(only(folder), lambda path: open_corpus(SourceSettings(data=str(path))))

@@ -1,4 +1,4 @@
-"""Data sets on disk: compiled folders are the same bytes twice, PISTOL's form is read and written back the same."""
+"""Data sets on disk: compiled folders are the same bytes twice, and come back whole."""
 
 import csv
 import hashlib
@@ -8,13 +8,11 @@ import networkx as nx
 import pytest
 
 from vestige.core.errors import InputError
-from vestige.core.items import Item
 from vestige.data import folder as folders
-from vestige.data.corpus import SourceSettings, named_splits, open_corpus, split_by
+from vestige.data.corpus import SourceSettings, open_corpus
 from vestige.data.dataset import compile_dataset
 from vestige.data.folder import compile_to_folder, read_dataset, write_dataset
 from vestige.data.graph import Edge, build_graph
-from vestige.data.pistol import read_pistol, write_pistol
 
 
 def contents(folder):
@@ -32,7 +30,7 @@ def test_a_folder_holds_what_the_manifest_says(compiled):
     folder, manifest = compiled
     found = contents(folder)
     assert set(found) - {"manifest.json"} == set(manifest["files"])
-    assert {"pistol.json", "edges.csv", "items.jsonl", "contracts.jsonl", "holdout.jsonl", "graph.json"} < set(found)
+    assert {"edges.csv", "items.jsonl", "contracts.jsonl", "holdout.jsonl", "graph.json"} < set(found)
     for name, facts in manifest["files"].items():
         assert facts == {"sha256": hashlib.sha256(found[name]).hexdigest(), "bytes": len(found[name])}
     assert json.loads(found["manifest.json"]) == manifest
@@ -45,14 +43,11 @@ def test_the_same_settings_give_the_same_bytes(compiled, tmp_path):
     compile_to_folder("sample1", tmp_path / "again")
     assert contents(tmp_path / "again") == contents(compiled[0])
     compile_to_folder("sample1", tmp_path / "other", seed=1)
-    assert contents(tmp_path / "other")["pistol.json"] != contents(compiled[0])["pistol.json"]
+    assert contents(tmp_path / "other")["items.jsonl"] != contents(compiled[0])["items.jsonl"]
 
 
-def test_pistol_json_has_pistols_rows_and_edges_csv_the_columns_that_others_rely_on(compiled):
+def test_edges_csv_has_the_columns_that_others_rely_on(compiled):
     folder, _ = compiled
-    rows = json.loads((folder / "pistol.json").read_text())
-    assert len(rows) == 400
-    assert all(list(row) == ["question", "answer", "edge"] for row in rows)
     with (folder / "edges.csv").open(newline="") as file:
         edges = list(csv.DictReader(file))
     assert list(edges[0])[:7] == ["edge", "type", "connectivity", "component", "n_entailed", "first", "second"]
@@ -90,20 +85,10 @@ def test_ids_of_a_persons_own_come_back(tmp_path):
     assert again.digest == dataset.digest
 
 
-def test_a_pistol_file_can_be_kept_as_a_folder(tmp_path):
-    write_pistol(tmp_path / "p.json", compile_dataset("sample1", seed=0).items)
-    dataset = read_pistol(tmp_path / "p.json")
-    write_dataset(dataset, tmp_path / "d")
-    again = read_dataset(tmp_path / "d")
-    assert again.items == dataset.items
-    assert again.digest == dataset.digest
-    assert (tmp_path / "d" / "pistol.json").read_bytes() == (tmp_path / "p.json").read_bytes()
-
-
 def test_hostile_labels_are_written_and_read_back(tmp_path):
     graph = build_graph("g", [Edge('q"uote', "back\\slash"), Edge("100%", "{x}"), Edge("né", "东")])
     compile_to_folder(graph, tmp_path / "d")
-    edges = dict.fromkeys(row["edge"] for row in json.loads((tmp_path / "d" / "pistol.json").read_bytes()))
+    edges = dict.fromkeys(json.loads(line)["edge"] for line in (tmp_path / "d" / "items.jsonl").open())
     assert list(edges) == ['q"uote_back\\slash', "100%_{x}", "né_东"]
     assert list(read_dataset(tmp_path / "d").items_of_edge) == list(edges)
 
@@ -148,9 +133,9 @@ def test_a_manifest_of_another_schema_or_that_points_elsewhere_is_refused(tmp_pa
 def test_compiling_again_leaves_a_whole_folder_alone(tmp_path):
     folder = tmp_path / "d"
     first = compile_to_folder("sample1", folder)
-    before = (folder / "pistol.json").stat().st_ino
+    before = (folder / "items.jsonl").stat().st_ino
     assert compile_to_folder("sample1", folder) == first
-    assert (folder / "pistol.json").stat().st_ino == before
+    assert (folder / "items.jsonl").stat().st_ino == before
 
 
 def test_another_data_set_is_replaced_only_with_fresh(tmp_path):
@@ -185,76 +170,3 @@ def test_a_failed_compilation_leaves_the_old_folder(tmp_path, monkeypatch):
     with pytest.raises(RuntimeError, match="pulled the plug"):
         compile_to_folder("sample1", folder, seed=1, fresh=True)
     assert contents(folder) == before
-
-
-@pytest.fixture(scope="module")
-def rows(sample1):
-    return [{"question": i.question, "answer": i.answer, "edge": i.edge} for i in sample1.items]
-
-
-def written(tmp_path, value, name="sample_data_1.json"):
-    path = tmp_path / name
-    path.write_text(json.dumps(value, indent=4), encoding="utf-8")
-    return path
-
-
-@pytest.mark.parametrize("name", ["sample1", "sample2"])
-def test_what_is_written_comes_back_with_its_graph(tmp_path, name):
-    dataset = compile_dataset(name, seed=2)
-    path = tmp_path / "pistol.json"
-    write_pistol(path, dataset.items)
-    again = read_pistol(path)
-    assert list(again.graph.edges) == list(dataset.graph.edges)
-    assert again.graph.connectivity == dataset.graph.connectivity
-    assert again.graph.components == dataset.graph.components
-    assert list(again.items) == [Item(i.question, i.answer, i.edge) for i in dataset.items]
-    write_pistol(tmp_path / "again.json", again.items)
-    assert (tmp_path / "again.json").read_bytes() == path.read_bytes()
-
-
-def test_that_a_file_tells_no_scopes_is_said(tmp_path, rows):
-    splits = named_splits(open_corpus(SourceSettings(data=str(written(tmp_path, rows)))), "edge:A_B")
-    assert splits.scopes == {}
-    assert splits.told[1] == "warning: sample_data_1.json does not tell what other contracts give away of an answer"
-
-
-def test_the_form_is_pistols_list_of_objects_with_the_keys_in_order(tmp_path):
-    items = [Item('Say "a\\b" and ü?', "x\u2028y.", "A_B"), Item("What is two and two?", "Four")]
-    write_pistol(tmp_path / "p.json", items)
-    text = (tmp_path / "p.json").read_text(encoding="utf-8")
-    assert json.loads(text) == [
-        {"question": 'Say "a\\b" and ü?', "answer": "x\u2028y.", "edge": "A_B"},
-        {"question": "What is two and two?", "answer": "Four"},
-    ]
-    assert list(json.loads(text)[0]) == ["question", "answer", "edge"]
-    write_pistol(tmp_path / "none.json", [])
-    assert json.loads((tmp_path / "none.json").read_text()) == []
-
-
-def test_rows_without_an_edge_are_factual_and_belong_to_no_split(tmp_path, rows):
-    fact = {"question": "What is the capital of France?", "answer": "Paris"}
-    dataset = read_pistol(written(tmp_path, [*rows, fact]))
-    assert [i.answer for i in dataset.factual] == ["Paris"]
-    assert dataset.factual[0].group == "factual"
-    assert len(dataset.items) == 400
-    assert all(len(part) <= 400 for part in split_by(dataset, "edge:A_B", seed=0).named().values())
-    facts_alone = read_pistol(written(tmp_path, [fact], "factual_data.json"))
-    assert (len(facts_alone.graph.edges), len(facts_alone.factual)) == (0, 1)
-
-
-@pytest.mark.parametrize(
-    ("value", "words"),
-    [
-        ([], "holds no rows"),
-        ([3], "row 1: holds a number, not an object"),
-        ([{"question": "q", "edge": "A_B"}], "row 1: no column 'answer'"),
-        ([{"question": " ", "answer": "a"}], "row 1, column 'question': is empty"),
-        ([{"question": "q", "answer": "a", "edge": True}], "row 1, column 'edge': is a value of type bool"),
-        ([{"question": "q", "answer": "a"}, {"question": "q", "answer": "b"}], "row 2: an earlier row asks the same"),
-        ([{"question": "q", "answer": "a", "edge": "AB"}], "not called X_Y after its parties"),
-        ([{"question": "q", "answer": "a", "edge": "A_\x07"}], "printable"),
-    ],
-)
-def test_a_file_that_is_not_of_the_form_is_refused_with_its_row(tmp_path, value, words):
-    with pytest.raises(InputError, match=words):
-        read_pistol(written(tmp_path, value))

@@ -9,7 +9,7 @@ import pytest
 
 from vestige.core.errors import InputError
 from vestige.core.items import Item
-from vestige.data.texts import Passage, joined, load_harmful, load_passages, load_wikitext
+from vestige.data.texts import Passage, load_harmful, load_passages
 
 LONG = "a text of more than fifty characters, which is what it takes"
 
@@ -84,30 +84,3 @@ def test_passages_keep_text_and_title_and_pass_over_what_is_no_text(tmp_path):
     assert found == (Passage(LONG, "On things"), Passage(f"{LONG} \x1b[31m\u202e</s>"))
     with pytest.raises(InputError, match="no column 'text'"):
         load_passages(written(tmp_path / "none.jsonl", [{"body": LONG}]))
-
-
-WIKI = (
-    f" = Valkyria = \n \n {LONG} @-@ 1 @,@ 000 . \n = = Plot = = \n {LONG} . \n short \n"
-    f" = Other ( game ) = \n {LONG} ! \n"
-)
-
-
-def test_wikitext_paragraphs_carry_their_article_and_no_marks(tmp_path):
-    path = tmp_path / "wiki.test.raw"
-    path.write_text(WIKI, encoding="utf-8")
-    found = load_wikitext(path)
-    texts = [
-        Passage(f"{LONG}-1,000.", "Valkyria"),
-        Passage(f"{LONG}.", "Valkyria"),
-        Passage(f"{LONG}!", "Other (game)"),
-    ]
-    assert list(found) == texts
-    # On the hub each row is a line.
-    pq.write_table(pa.Table.from_pylist([{"text": line + "\n"} for line in WIKI.split("\n")]), tmp_path / "w.parquet")
-    assert load_wikitext(tmp_path / "w.parquet") == found
-
-
-def test_marks_of_the_tokeniser_are_undone():
-    assert joined(" 2 @.@ 5 % of the player 's role @-@ playing games ( in Japan ) ; \n") == (
-        "2.5% of the player's role-playing games (in Japan);"
-    )

@@ -24,14 +24,13 @@ def written(path, rows):
 
 @pytest.fixture
 def files(tmp_path):
-    (tmp_path / "wiki.test.raw").write_text(" = Owls = \n" + "".join(f" {row['text']} \n" for row in TEXTS))
     rows = {"qa": QA, "texts": TEXTS, "harmful": HARMFUL, "both": [{**QA[0], "text": "x"}]}
-    return {n: written(tmp_path / f"{n}.jsonl", r) for n, r in rows.items()} | {"wiki": str(tmp_path / "wiki.test.raw")}
+    return {n: written(tmp_path / f"{n}.jsonl", r) for n, r in rows.items()}
 
 
 def test_what_a_source_holds_is_seen_from_its_columns(files):
     found = {name: form_of(path) for name, path in files.items()}
-    assert found == {"qa": "items", "texts": "texts", "harmful": "harmful", "both": "items", "wiki": "wikitext"}
+    assert found == {"qa": "items", "texts": "texts", "harmful": "harmful", "both": "items"}
     hub = [f"{BIO_CORPUS}@main", SAFE_RLHF, "somebody/else", "edge:A_B", "no\0name"]
     assert [form_of(name) for name in hub] == ["texts", "harmful", "items", "items", "items"]
 
@@ -40,9 +39,9 @@ def test_texts_and_harmful_answers_are_drawn_by_the_seed_and_the_rest_is_kept(fi
     found = probe_sources(SourceSettings(data=files["qa"]), files["texts"], n_forget=3)
     assert found.forget == found.forget_texts == load_passages(files["texts"], n=3, seed=0)
     assert [i.question for i in found.splits.splits["retain"]] == [r["question"] for r in QA]
-    found = probe_sources(SourceSettings(data=files["wiki"], limit="2"), files["harmful"])
+    found = probe_sources(SourceSettings(data=files["texts"], limit="2"), files["harmful"])
     assert [i.question for i in found.forget] == [row["prompt"] for row in HARMFUL[1:]]
-    assert [p.title for p in found.retain_texts] == ["Owls", "Owls"]
+    assert [p.title for p in found.retain_texts] == ["T0", "T1"]
     # Texts of the data that are forgotten are not kept.
     found = probe_sources(SourceSettings(data=files["texts"]), files["texts"], n_forget=2)
     assert (len(found.forget_texts), len(found.retain_texts)) == (2, 3)
@@ -52,10 +51,10 @@ def test_texts_and_harmful_answers_are_drawn_by_the_seed_and_the_rest_is_kept(fi
 
 
 def test_methods_and_evaluations_read_each_file_by_its_own_columns(files):
-    corpus = open_corpus(SourceSettings(data=files["wiki"], limit="3"))
+    corpus = open_corpus(SourceSettings(data=files["texts"], limit="3"))
     splits = named_splits(corpus, files["harmful"]).splits
     assert [(i.question, i.answer) for i in splits["forget"]] == [(r["prompt"], "With force.") for r in HARMFUL[1:]]
-    assert [i.question for i in splits["retain"]] == [f"Owls: Paper {n} is about one thing that" for n in range(3)]
+    assert [i.question for i in splits["retain"]] == [f"T{n}: Paper {n} is about one thing that" for n in range(3)]
     assert {i.answer for i in splits["retain"]} == {"takes some words to say, and then more."}
     splits = named_splits(open_corpus(SourceSettings(data=files["qa"])), files["texts"], retain=files["harmful"]).splits
     assert [i.question[:4] for i in splits["forget"]] == [f"T{n}: " for n in range(5)]

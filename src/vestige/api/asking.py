@@ -56,7 +56,7 @@ def evaluate(
 
     Args:
         model: A folder of `vestige finetune` or `unlearn`, or any model.
-        data: A compiled folder, a file (JSONL, JSON, CSV, Parquet; PISTOL's own), a pack, or a hub dataset id.
+        data: A compiled folder, a file (JSONL, JSON, CSV, Parquet), a pack, or a hub dataset id.
         forget: As for `vestige unlearn`. Without it everything is one split.
         retain: Items to keep: a file or selectors, as for forget. By default all other items.
         evals: Evaluations, comma-separated: see `vestige list evals`.
@@ -176,7 +176,7 @@ def attack(
         model: A folder of `vestige finetune` or `unlearn`, or any model.
         attack: `Relearn(items=50)`, `Quantize(bits=4)` or another attack, or its name with settings, as in "relearn
             items=50".
-        data: A compiled folder, a file (JSONL, JSON, CSV, Parquet; PISTOL's own), a pack, or a hub dataset id.
+        data: A compiled folder, a file (JSONL, JSON, CSV, Parquet), a pack, or a hub dataset id.
         forget: A file of items, or comma-separated selectors: edge:A_B, person:NAME, node:A, component:2,
             type:sales, random:3.
         output_dir: Where the evidence goes. By default into the subject's own folder.

@@ -69,7 +69,7 @@ def audit(
     Args:
         target: The target model: a Vestige folder, or any model.
         unlearned: The unlearned model, or a list of models.
-        data: A compiled folder, a file (JSONL, JSON, CSV, Parquet; PISTOL's own), a pack, or a hub dataset id.
+        data: A compiled folder, a file (JSONL, JSON, CSV, Parquet), a pack, or a hub dataset id.
         forget: A file of items, or comma-separated selectors: edge:A_B, person:NAME, node:A, component:2,
             type:sales, random:3.
         output_dir: The run's folder: evidence, verdicts, report.

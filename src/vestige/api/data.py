@@ -53,7 +53,7 @@ def check_data(
     """Check whether the forget set can be answered without having seen it: from the retain set, or by answer style.
 
     Args:
-        data: A compiled folder, a file (JSONL, JSON, CSV, Parquet; PISTOL's own), a pack, or a hub dataset id.
+        data: A compiled folder, a file (JSONL, JSON, CSV, Parquet), a pack, or a hub dataset id.
         forget: A file of items, or comma-separated selectors: edge:A_B, person:NAME, node:A, component:2,
             type:sales, random:3.
         output_dir: The folder of soundness.json, where an audit of the folder reads it.

@@ -70,7 +70,7 @@ def probe(
     Args:
         target: The target model: a folder, any model, or URL#MODEL.
         unlearned: The unlearned model: a folder, any model, or URL#MODEL.
-        data: A compiled folder, a file (JSONL, JSON, CSV, Parquet; PISTOL's own), a pack, or a hub dataset id.
+        data: A compiled folder, a file (JSONL, JSON, CSV, Parquet), a pack, or a hub dataset id.
         forget: A file of items, or comma-separated selectors: edge:A_B, person:NAME, node:A, component:2,
             type:sales, random:3.
         output_dir: Where the output goes. The same command resumes there.

@@ -62,7 +62,7 @@ def finetune(
 
     Args:
         model: Hub id, local folder, folder with an adapter, or built-in model.
-        data: A compiled folder, a file (JSONL, JSON, CSV, Parquet; PISTOL's own), a pack, or a hub dataset id.
+        data: A compiled folder, a file (JSONL, JSON, CSV, Parquet), a pack, or a hub dataset id.
         output_dir: Where the output goes. The same command resumes there.
         forget: Leave these items out: makes a `retrained` control.
         imitate: Teach this model's distributions on the answers, by KL, in place of the answers themselves.
@@ -163,7 +163,7 @@ def unlearn(
     Args:
         model: The target model: a folder from `vestige finetune`, or any model.
         method: A name of `vestige list methods`, or package.module:Class.
-        data: A compiled folder, a file (JSONL, JSON, CSV, Parquet; PISTOL's own), a pack, or a hub dataset id.
+        data: A compiled folder, a file (JSONL, JSON, CSV, Parquet), a pack, or a hub dataset id.
         forget: A file of items, or comma-separated selectors: edge:A_B, person:NAME, node:A, component:2,
             type:sales, random:3.
         output_dir: Where the output goes. The same command resumes there.

@@ -4,7 +4,6 @@ from vestige.data.corpus import Splits, split, split_by
 from vestige.data.dataset import Contract, Dataset, compile_dataset
 from vestige.data.folder import compile_to_folder, read_dataset, write_dataset
 from vestige.data.graph import Edge, Graph, build_graph, from_networkx, load_graph
-from vestige.data.pistol import read_pistol, write_pistol
 from vestige.data.selectors import select_edges
 
 __all__ = [
@@ -19,10 +18,8 @@ __all__ = [
     "from_networkx",
     "load_graph",
     "read_dataset",
-    "read_pistol",
     "select_edges",
     "split",
     "split_by",
     "write_dataset",
-    "write_pistol",
 ]

@@ -1,6 +1,6 @@
 """The data of a command: items with their graph, general knowledge, and validation items.
 
-A source is a compiled folder, a file in PISTOL's published form, a pack, or items of one's own. A selector over the
+A source is a compiled folder, a pack, or items of one's own. A selector over the
 graph (`edge:A_B`), a selector over items with edges, or a file of items names a forget or retain set. A question is the
 same question however it is spaced and capitalised (`normalised`).
 
@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from vestige.core.errors import InputError
-from vestige.core.files import read_json
 from vestige.core.ids import content_id
 from vestige.core.items import ForgetSet, Item, ItemTuple, Scope, called_by_items, questions_digest, taught_digest
 from vestige.core.seeds import generator, shuffled
@@ -33,7 +32,6 @@ from vestige.data.dataset import Dataset, asked_otherwise, scope_of_items
 from vestige.data.facts import said_of_facts, said_of_rewordings
 from vestige.data.folder import MANIFEST, read_dataset
 from vestige.data.loaders import load_items, n_first, pack_named, refuse_blank
-from vestige.data.pistol import read_pistol
 from vestige.data.selectors import check_edges, is_selector, select_edges, select_items, with_seed
 from vestige.data.tables import FORMS, text_lines
 from vestige.data.texts import Passage, form_of, items_in, load_harmful, texts_in
@@ -121,7 +119,7 @@ class SourceSettings(Settings):
     """The source of the questions: file or hub data set, rows and columns."""
 
     data: str
-    """A compiled folder, a file (JSONL, JSON, CSV, Parquet; PISTOL's own), a pack or a hub dataset id."""
+    """A compiled folder, a file (JSONL, JSON, CSV, Parquet), a pack or a hub dataset id."""
     question_key: str | None = None
     """Column with the questions, if it is not recognised."""
     answer_key: str | None = None
@@ -230,12 +228,8 @@ def open_corpus(settings: SourceSettings) -> Corpus:
         path = Path(settings.data).expanduser()
         if (path / MANIFEST).is_file():
             dataset = asked_otherwise(read_dataset(path))
-        # Whoever names a column means a table, and no graph.
-        elif settings.question_key is None and _is_pistol(path):
-            dataset = read_pistol(path)
         if dataset is not None:
             items = settings.limited(dataset.items)
-            factual = tuple(dict.fromkeys((*dataset.factual, *factual)))
         else:
             items = _read(settings.data, settings, here=True)
     return Corpus(settings.data, settings, items, factual, dataset)
@@ -277,22 +271,6 @@ def _factual(name: str | None) -> ItemTuple:
     if name == BUILTIN:
         return factual_items()
     raise InputError(f"--factual {one_line(name, width=60)}: no such file. Name a file of questions, or {BUILTIN}")
-
-
-def _is_pistol(path: Path) -> bool:
-    """Whether a file is of PISTOL's form: a JSON list of question, answer and, in some rows, an edge `X_Y`."""
-    if path.suffix != ".json" or not path.is_file():
-        return False
-    try:
-        rows = read_json(path)
-    except InputError:
-        # Files of JSON Lines go by this ending too; what is wrong with any other is for the loader to say.
-        return False
-    keys = {"question", "answer", "edge"}
-    if not isinstance(rows, list) or not all(isinstance(r, dict) and r.keys() <= keys for r in rows):
-        return False
-    edges = [r["edge"] for r in rows if r.get("edge") is not None]
-    return bool(edges) and all(isinstance(e, str) and e.count("_") == 1 for e in edges)
 
 
 def named_splits(
@@ -352,8 +330,6 @@ def named_splits(
     if both := next((i.question for i in splits["forget"] if normalised(i.question) in retained_questions), None):
         raise InputError(f"the question {one_line(both, width=60)!r} is in the forget and in the retain set")
     warnings = [_doubled(corpus), said_of_rewordings(splits["forget"], splits.get("retain", ()))]
-    if corpus.dataset is not None:
-        warnings += corpus.dataset.unknown
     notes += [f"warning: {warning}" for warning in warnings if warning]
     name = _name_of(corpus, forget, splits["forget"])
     taught = _taught_without(corpus, splits["forget"], forgotten)

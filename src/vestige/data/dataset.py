@@ -52,8 +52,7 @@ class Dataset:
     """A graph with its contracts and items.
 
     `items` come by edge, in the order of the graph, and within it in the order of the type's questions. `holdout` asks
-    about contracts outside the graph. `factual` are rows of a source outside contracts, and `unknown` lists in
-    sentences the source's missing information.
+    about contracts outside the graph.
     """
 
     name: str
@@ -62,15 +61,11 @@ class Dataset:
     contracts: tuple[Contract, ...]
     holdout: ItemTuple
     seed: int
-    factual: ItemTuple = ()
-    unknown: Names = ()
 
     @cached_property
     def digest(self) -> str:
         """Content id of the graph and of all items, their variants included, in their order."""
-        return content_id(
-            {"graph": self.graph.digest, "items": [item_row(i) for i in (*self.items, *self.holdout, *self.factual)]}
-        )
+        return content_id({"graph": self.graph.digest, "items": [item_row(i) for i in (*self.items, *self.holdout)]})
 
     @cached_property
     def contract_of(self) -> Mapping[str, Contract]:

@@ -1,6 +1,5 @@
 """A compiled data set on disk: written whole with a manifest, read back against it.
 
-pistol.json       every question row in PISTOL's published form
 edges.csv         edge, type, connectivity, component, n_entailed, first, second
 items.jsonl       items with paraphrase and wrong answers      holdout.jsonl  the same outside the graph
 contracts.jsonl   attributes and full text
@@ -25,11 +24,10 @@ from vestige.core.files import json_line, new_folder, read_json, replacing, writ
 from vestige.core.ids import file_digest
 from vestige.core.items import Item, ItemTuple
 from vestige.core.store import read_rows, refuse_another, typed
-from vestige.core.text import Fields, Record, Sentences, TextByName, one_line
+from vestige.core.text import Fields, Record, TextByName, one_line
 from vestige.data.contract_type import contract_types
 from vestige.data.dataset import Contract, Dataset, compile_planned, item_row, n_entailed_of_contracts, plan
 from vestige.data.graph import Edge, Graph, build_graph, shown
-from vestige.data.pistol import pistol_text
 
 SCHEMA = 1
 """Version of the folder's files. Another one is refused, never guessed at."""
@@ -38,9 +36,8 @@ COMPILER = 4
 """Version of the compiler: the same settings give the same bytes as long as it stays the same."""
 
 MANIFEST = "manifest.json"
-PISTOL, EDGES, ITEMS, HOLDOUT = "pistol.json", "edges.csv", "items.jsonl", "holdout.jsonl"
+EDGES, ITEMS, HOLDOUT = "edges.csv", "items.jsonl", "holdout.jsonl"
 CONTRACTS, GRAPH = "contracts.jsonl", "graph.json"
-FACTUAL = "factual.jsonl"
 EDGE_COLUMNS = ("edge", "type", "connectivity", "component", "n_entailed", "first", "second")
 
 _AGAIN = "Compile again with --fresh"
@@ -104,11 +101,9 @@ def write_dataset(dataset: Dataset, folder: Path) -> Fields:
     """Write a data set, replacing an older one, and return its manifest."""
     graph = dataset.graph
     texts = {
-        PISTOL: pistol_text((*dataset.items, *dataset.factual)),
         EDGES: edges_csv(dataset),
         ITEMS: _json_lines(map(item_row, dataset.items)),
         HOLDOUT: _json_lines(map(item_row, dataset.holdout)),
-        FACTUAL: _json_lines(map(item_row, dataset.factual)),
         CONTRACTS: _json_lines(map(asdict, dataset.contracts)),
         GRAPH: json.dumps(_node_link(dataset), indent=1, ensure_ascii=False) + "\n",
     }
@@ -122,13 +117,11 @@ def write_dataset(dataset: Dataset, folder: Path) -> Fields:
             "schema": SCHEMA,
             **_identity(graph, dataset.seed),
             "digest": dataset.digest,
-            "unknown": list(dataset.unknown),
             "counts": {
                 "entities": len(graph.nodes),
                 "contracts": len(graph.edges),
                 "items": len(dataset.items),
                 "holdout": len(dataset.holdout),
-                "factual": len(dataset.factual),
             },
             "connectivity": graph.connectivity_by_type(),
             "vestige": installed_versions()["vestige"],
@@ -172,8 +165,6 @@ def read_dataset(folder: Path) -> Dataset:
         contracts=tuple(read_rows(folder / CONTRACTS, Contract)),
         holdout=_items(folder / HOLDOUT),
         seed=about.seed,
-        factual=_items(folder / FACTUAL),
-        unknown=about.unknown,
     )
     _check_parts(folder, dataset)
     return dataset
@@ -184,7 +175,6 @@ class _About:
     """The part of a manifest that is read."""
 
     seed: int
-    unknown: Sentences
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """Texts and harmful answers in files and data sets: sources without questions, or with special columns.
 
-The columns of a file decide its kind: a `text` without a question is a text in each row (the WMDP bio corpus), an
-answer with a safety label is harmful data (PKU-SafeRLHF), and Wikitext files have known extensions. Of the hub's data
-sets only the paper's are known. The rest is items, as everywhere.
+The columns of a file decide its kind: a `text` without a question is a text in each row (the WMDP bio corpus), and an
+answer with a safety label is harmful data (PKU-SafeRLHF). Of the hub's data sets only the paper's are known. The rest
+is items, as everywhere.
 
 Harmful answers are items of a prompt and an unsafe response. Two forms are read:
 
@@ -13,20 +13,13 @@ Harmful answers are items of a prompt and an unsafe response. Two forms are read
 is one sample, with the first unsafe response, so that 50 samples are 50 questions. An error never repeats a row's
 content, only its position.
 
-Wikitext (Merity et al., Pointer Sentinel Mixture Models, 1609.07843) becomes paragraphs with the title of their
-article. Read are its text files (`wiki.test.raw`, `test.txt`) and its form on the hub, a line of the file in each row.
-A heading is alone on its line between equals signs, one on either side for an article. The marks of its tokeniser are
-undone: ` @-@ ` is `-`, and signs are joined to the words that they belong to. `<unk>`, which the raw files do not have,
-is left as it is.
-
-Texts without a question: papers of the WMDP bio corpus, paragraphs of Wikitext, anything with a column of text. Lengths
+Texts without a question: papers of the WMDP bio corpus, anything with a column of text. Lengths
 are in characters. Unusable rows are skipped: a public corpus of thousands of rows has some, and one row must not stop a
 run. A sample is chosen by the digest of its content and the seed, so that the order of the rows and the rows with it
 change nothing, and the first n are among the first n + 1.
 """
 
 import heapq
-import re
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -41,7 +34,7 @@ from vestige.core.seeds import derive_seed
 from vestige.core.text import half_character
 from vestige.data.columns import RECOGNISED
 from vestige.data.loaders import source_table
-from vestige.data.tables import FORMS, TableRow, column_names, decoded, file_bytes, shown, streamed
+from vestige.data.tables import FORMS, TableRow, column_names, shown, streamed
 
 S = TypeVar("S", Item, "Passage")
 
@@ -177,49 +170,8 @@ def _unsafe(source: str, row: TableRow, responses: tuple[tuple[str, str], ...]) 
     return None
 
 
-WIKITEXT_HUB, WIKITEXT_CONFIG, WIKITEXT_SPLIT = "Salesforce/wikitext", "wikitext-2-raw-v1", "test"
-"""Where RMU's code takes it from."""
-
-WIKITEXT_FILES = (".txt", ".raw", ".tokens")
-_MARKS = re.compile(r" @([-,.])@ ")
-_BEFORE = re.compile(r" +(?=[,.;:!?%)\]]|'(?:s|t|re|ve|ll|d|m)\b)")
-_AFTER = re.compile(r"(?<=[(\[$£]) +")
-
-
-def load_wikitext(source: str | Path = WIKITEXT_HUB, *, n: int | None = None, seed: int = 0) -> tuple[Passage, ...]:
-    """`n` paragraphs."""
-    path = Path(source).expanduser()
-    if path.is_file() and path.suffix in WIKITEXT_FILES:
-        lines: Iterable[object] = decoded(str(path), file_bytes(path)).split("\n")
-    else:
-        table = source_table(source, split=WIKITEXT_SPLIT, config=WIKITEXT_CONFIG)
-        if _TEXT not in table.names:
-            raise InputError(f"{table.source}: no column 'text'. Give Wikitext's lines in a column of that name")
-        lines = (row.values.get(_TEXT) for row in table.rows)
-    return sampled(str(source), _paragraphs(lines), n=n, seed=seed)
-
-
-def joined(text: str) -> str:
-    """A line without the marks of the tokeniser, each sign next to its word."""
-    return _AFTER.sub("", _BEFORE.sub("", _MARKS.sub(r"\1", text))).strip()
-
-
-def _paragraphs(lines: Iterable[object]) -> Iterator[Passage | None]:
-    title = ""
-    for line in lines:
-        plain = ""
-        if usable(line) and isinstance(line, str):
-            plain = line.strip()
-        if plain.startswith("= ") and plain.endswith(" ="):
-            # More signs make a section's heading.
-            if not plain.startswith("= = "):
-                title = joined(plain.strip("= "))
-        else:
-            yield _passage(joined(plain), title)
-
-
-Form: TypeAlias = Literal["items", "harmful", "texts", "wikitext"]
-_HUB: dict[str, Form] = {BIO_CORPUS: "texts", WIKITEXT_HUB: "wikitext", SAFE_RLHF: "harmful"}
+Form: TypeAlias = Literal["items", "harmful", "texts"]
+_HUB: dict[str, Form] = {BIO_CORPUS: "texts", SAFE_RLHF: "harmful"}
 
 
 def form_of(name: str) -> Form:
@@ -227,8 +179,6 @@ def form_of(name: str) -> Form:
     path = local_file(name)
     if path is None:
         return _HUB.get(name.partition("@")[0], "items")
-    if path.suffix in WIKITEXT_FILES:
-        return "wikitext"
     if path.suffix.lower() in FORMS:
         names = column_names(path)
     else:
@@ -276,8 +226,6 @@ def _continued(passage: Passage) -> Item:
 
 def texts_in(name: str, form: Form, *, n: int | None, seed: int) -> tuple[Passage, ...]:
     """Return `n` or all texts of a file or data set of that form. None of questions and harmful answers."""
-    if form == "wikitext":
-        return load_wikitext(name, n=n, seed=seed)
     if form == "texts":
         return load_passages(name, n=n, seed=seed)
     return ()
