@@ -90,6 +90,14 @@ def test_two_logs_of_one_control_are_one_and_no_other_subject_is_touched_by_a_co
     reasons = {v.subject: v.reason for v in found.verdicts if v.claim == "not expressed"}
     assert "count as one training" in reasons["ga"]
     assert "count as one training" not in reasons["npo"]
+    # Five of a kind: a row names three, and no row repeats the doubts of others.
+    names = ("ga", *(f"like {n}" for n in range(4)))
+    for name in names[1:]:
+        both.scores.values[Source(name)] = both.scores.values[Source("ga")]
+    found = judge(replace(both, plan=replace(plan, unlearned=names)), resamples=QUICK)
+    (said,) = (line for line in found.untested if line.startswith("No claim about"))
+    assert said.startswith("No claim about ga, like 0, like 1 and 2 more that rests on controls holds here: ")
+    assert said not in found.warnings
 
 
 def test_a_control_at_the_level_of_the_target_with_the_pattern_of_the_controls_is_kept():

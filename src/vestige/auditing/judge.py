@@ -3,7 +3,7 @@
 Pure function: the same case gives the same outcome. docs/verdicts.md explains the rules.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -131,12 +131,16 @@ def _judged(case: Case, checked: Ground, left_out: Sentences, resamples: int) ->
                 facts += evidence.facts
                 groups += evidence.groups
     doubts = (sentence(f"No claim that rests on controls holds here: {doubt}") for doubt in ground.doubts)
+    warnings = (*left_out, *weak_controls(ground), *doubts, *_like_target(tested))
+    doubted: dict[str, list[str]] = {}
+    for name, doubt in ground.doubts_of.items():
+        if name != plan.target:
+            doubted.setdefault(doubt, []).append(name)
+    # A cluster of alike models has one sentence, and no row of another model repeats it.
     of_subjects = (
-        sentence(f"No claim about {shown(name)} that rests on controls holds here: {doubt}")
-        for name, doubt in ground.doubts_of.items()
-        if name != plan.target
+        sentence(f"No claim about {_few(names)} that rests on controls holds here: {doubt}")
+        for doubt, names in doubted.items()
     )
-    warnings = (*left_out, *weak_controls(ground), *doubts, *of_subjects, *_like_target(tested))
     orders: Sentences = ()
     if not orders_compared:
         orders = (
@@ -145,6 +149,7 @@ def _judged(case: Case, checked: Ground, left_out: Sentences, resamples: int) ->
     untested = (
         *(f"{shown(name)}, {why}." for (name, _), why in ground.collapsed.items()),
         *warnings,
+        *of_subjects,
         *_of_plan(case.plan),
         *stored.untested,
         *filter(None, (not_counted, ground.apart, ground.plan.told_by)),
@@ -243,7 +248,7 @@ def _merged(ground: Ground) -> tuple[Ground, list[str], list[str]]:
         others = [name for name in same.models if name not in plan.retrained]
         # The control that was asked most stays.
         first = max(controls, key=lambda name: len(ground.scores.keys(name)))
-        reason = f"{listed(same.models)} count as one training: {same.why}"
+        reason = f"{_few(same.models)} count as one training: {same.why}"
         if not others:
             sentences.append(f"Only {shown(first)} is used as a control, since {reason}.")
             out += [name for name in controls if name != first]
@@ -259,6 +264,17 @@ def _merged(ground: Ground) -> tuple[Ground, list[str], list[str]]:
         out.remove(plan.retrained[0])
         doubts.append(next(iter(doubts_of.values())))
     return replace(_without(ground, out), doubts_of=doubts_of), sentences, doubts
+
+
+_FEW = 3
+
+
+def _few(names: Sequence[str]) -> str:
+    """The first three names, and how many more there are."""
+    more = len(names) - _FEW
+    if more > 1:
+        return f"{listed(names[:_FEW])} and {more} more"
+    return listed(names)
 
 
 def _without(ground: Ground, names: Collection[str]) -> Ground:
