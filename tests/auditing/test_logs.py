@@ -347,6 +347,7 @@ def test_logs_by_role_a_list_and_a_table_give_the_same_verdict(tmp_path, logs):
     for name, given in {"roles": words, "list": ["--config", tmp_path / "logs.toml"]}.items():
         done = cli("audit", *given, "--forget", "these", "--output-dir", tmp_path / name)
         assert done.exit_code == 3, done.output
+        assert ". Next: " in done.output.strip().splitlines()[-1]
         found[name] = json.loads((tmp_path / name / "verdicts.json").read_text())
     assert found["roles"] == found["list"]
     models = (("a", "target", 0.9), ("b", "retrained", 0.1), ("c", "unlearned", 0.6))
@@ -360,7 +361,7 @@ def test_logs_by_role_a_list_and_a_table_give_the_same_verdict(tmp_path, logs):
     ("words", "said"),
     [
         (["--logs", "nowhere"], "there is no such file or folder"),
-        (["--logs", "teacher=x.json"], "role of target, retrained, unlearned"),
+        (["--logs", "trained=x.json"], "is no role. Did you mean 'retrained'? The roles are target, retrained"),
         (["--logs", "example", "--logs", "target=x.json"], "Give one kind at a time"),
         (["--logs", "example", "--target", "m"], "needs no model"),
         (["--logs", "example", "--delta", "7"], "delta = 7"),

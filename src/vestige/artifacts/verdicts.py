@@ -113,6 +113,10 @@ def tested_claims(outcome: AuditOutcome) -> dict[str, list[VerdictLine]]:
 
 NEXT_STEP = "Next: attack its weights, vestige audit --target TARGET --unlearned MODEL."
 MORE_LOGS = "Next: add controls, --logs retrained:NAME=FILE (public ones: vestige list controls)."
+FIRST_REASONS = "Next: see the reasons, vestige audit --why --output-dir DIR."
+_ENOUGH = 5
+"""With so many controls, further ones decide little."""
+AGAIN = "Next: unlearn again, and add the new model's log, --logs unlearned:NAME=FILE."
 
 
 def logs_said(outcome: AuditOutcome) -> tuple[str, str]:
@@ -124,7 +128,7 @@ def logs_said(outcome: AuditOutcome) -> tuple[str, str]:
     """
     tested = tested_claims(outcome)
     if not tested:
-        return "No model could be judged.", ""
+        return "No model could be judged.", FIRST_REASONS
     passed = [name for name, lines in tested.items() if all(line.outcome == "holds" for line in lines)]
     left = outcome.compared[1]
 
@@ -135,12 +139,18 @@ def logs_said(outcome: AuditOutcome) -> tuple[str, str]:
     best = min(tested, key=rank)
     shown = [line for line in tested[best] if line.decides is not None or line.outcome == "fails"]
     claims = f"the {len(shown)} of {len(CLAIMS)} claims that these logs test"
-    next_step = NEXT_STEP if passed else ""
+    outcomes = {line.outcome for lines in tested.values() for line in lines}
+    if passed:
+        next_step = NEXT_STEP
+    elif "inconclusive" not in outcomes:
+        next_step = AGAIN
+    elif len(outcome.retrained) < _ENOUGH:
+        next_step = MORE_LOGS
+    else:
+        next_step = FIRST_REASONS
     if len(tested) > 1:
         amount = ""
-        if best not in left:
-            next_step = MORE_LOGS
-        else:
+        if best in left:
             amount = f"; best: {one_line(best, width=40)}, {percentage(max(0.0, left[best].value))} left"
         models = f"{len(passed)} of {len(tested)} models {'passes' if len(passed) == 1 else 'pass'}"
         return f"{models} {claims}{amount}.", next_step
@@ -148,9 +158,9 @@ def logs_said(outcome: AuditOutcome) -> tuple[str, str]:
     failed = [line.claim for line in tested[best] if line.outcome == "fails"]
     undecided = [line.claim for line in tested[best] if line.outcome == "inconclusive"]
     if failed:
-        return f"{name} FAILS {', '.join(failed)} ({claims}).", ""
+        return f"{name} FAILS {', '.join(failed)} ({claims}).", AGAIN
     if undecided:
-        return f"{name} is OPEN in {', '.join(undecided)} ({claims}).", MORE_LOGS
+        return f"{name} is OPEN in {', '.join(undecided)} ({claims}).", next_step
     return f"{name} passes {claims}.", next_step
 
 

@@ -110,6 +110,11 @@ def take(
             )
         elif Path(word).is_file():
             tables.append(Path(word))
+        elif equals and kind.isidentifier():
+            raise InputError(
+                f"--logs {one_line(word, width=200)!r}: {kind!r} is no role. "
+                f"{closest(kind, [*ROLES, 'task', 'score', 'column'])} The roles are {', '.join(ROLES)}."
+            )
         else:
             raise InputError(
                 f"--logs {one_line(word, width=200)!r}: there is no such file or folder. Give ROLE:NAME=FILE with a "

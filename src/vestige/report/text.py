@@ -74,7 +74,8 @@ def print_summaries(outcomes: "Sequence[AuditOutcome]") -> None:
         if outcome.evidence_level in FROM_LOGS:
             lead = f"{outcome.forget}: " if len(outcomes) > 1 else ""
             answer, next_step = logs_said(outcome)
-            print(one_line(f"{lead}{answer} {next_step}".strip(), width=199))
+            # Names may be long, and the next step stays whole.
+            print(one_line(f"{lead}{answer}", width=198 - len(next_step)), next_step)
             continue
         states = {subject: _state(outcome, subject) for subject in outcome.unlearned}
         judged = []
