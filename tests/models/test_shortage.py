@@ -83,7 +83,7 @@ def test_replies_are_the_same_and_the_provenance_says_what_happened(tiny, items,
     real = generation.Decoding.prefill
 
     def prefill(self, given, width):
-        if len(given) * width > 200:
+        if len(given) * width > 100:
             raise torch.OutOfMemoryError("CUDA out of memory")
         return real(self, given, width)
 
