@@ -280,6 +280,7 @@ def test_option_log_likelihoods_are_probabilities_and_bits(write):
     share = parts["probability among options"]
     assert share.scores == pytest.approx([math.exp(-1) / whole, math.exp(-2) / whole])
     assert (share.chance, share.measurement.question_type) == (0.25, "letter options")
+    assert parts["acc"].chance == 0.25
     # -1 nat is -1.4427 bits.
     assert parts["bits of the right option"].scores == pytest.approx([-1 / math.log(2), -2 / math.log(2)])
 
@@ -508,6 +509,13 @@ def test_links_are_followed_once_and_circles_end(write, tmp_path):
     assert roles_in(folder) == KNOWN
 
 
+def test_a_link_into_the_hubs_store_is_read_by_its_own_name(write, tmp_path):
+    blob = write("blobs/3f2a", [{"question": f"Who is {n}?", "score": n / N} for n in range(N)], lines=True)
+    (tmp_path / "log.jsonl").symlink_to(blob)
+    (column,) = read_logs([GivenLog("target", "full", tmp_path / "log.jsonl")], forget="it").columns
+    assert column.part.scores.tolist() == [n / N for n in range(N)]
+
+
 def test_a_roles_file_wins_and_a_pattern_that_fits_nothing_is_refused(write):
     folder = saves(write)
     write("saves/eval/mine/TOFU_EVAL.json", by_probability([0.4] * 3))
@@ -682,7 +690,12 @@ def test_tables_of_spreadsheets_and_json_are_read_and_totals_refused(write, tmp_
     excel = tmp_path / "excel.csv"
     excel.write_text(f"\ufeffsep=;\r\nmodel;role;item;score\n{lines}", encoding="utf-8")
     by_column = {name: {str(n): row[name] for n, row in enumerate(rows)} for name in rows[0]}
-    files = [excel, write("key.json", {"made": "today", "results": rows}), write("columns.json", by_column)]
+    # Excel's "Unicode text", and a table with empty rows and columns at its end.
+    (tmp_path / "unicode.tsv").write_bytes(f"model\trole\titem\tscore\n{lines}".replace(";", "\t").encode("utf-16"))
+    empty = lines.replace("\n", ";;\n")
+    (tmp_path / "wide.csv").write_text(f"model;role;item;score;;\n{empty};;;;;\n")
+    files = [excel, tmp_path / "unicode.tsv", tmp_path / "wide.csv"]
+    files += [write("key.json", {"made": "today", "results": rows}), write("columns.json", by_column)]
     for file in files:
         assert reader_of(file) == ""
         assert [row["score"] for row in read_scores(file)] == [0, 0.25, 0.5, 0.75]

@@ -393,7 +393,8 @@ def _degenerate(log: Log) -> bool:
 def _read(entry: GivenLog, how: How) -> _ParsedLog:
     try:
         # Replies are shown of models that are judged, and those of all others would fill the memory.
-        path, how = entry.path.resolve(), how._replace(key=entry.key)
+        # As it is named: a link of the hub's store leads to a file without an ending.
+        path, how = entry.path.absolute(), how._replace(key=entry.key)
         log, digest = _parsed(path, how, replies=True) if entry.role == "unlearned" else _parsed_once(path, how)
     except InputError as error:
         raise Unfit(entry.name, f"{str(error).rstrip('.')}.") from error

@@ -59,9 +59,16 @@ def packed_as(path: Path) -> str:
 def file_bytes(path: Path) -> bytes:
     """Return a file's content."""
     try:
-        return read_bytes(path)
+        return as_utf8(read_bytes(path))
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror or error})") from error
+
+
+def as_utf8(content: bytes) -> bytes:
+    """Text in UTF-16, which Excel writes as "Unicode text", in UTF-8. All else as it is."""
+    if content[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        return content.decode("utf-16", errors="ignore").encode()
+    return content
 
 
 def text_lines(path: Path) -> list[str]:
@@ -149,8 +156,8 @@ def separated(source: str, content: bytes, delimiters: str) -> Iterator[tuple[in
     number = 1
     try:
         for cells in reader:
-            # csv gives an empty list for an empty line.
-            if cells:
+            # Spreadsheets end tables with rows of empty cells.
+            if any(cell.strip() for cell in cells):
                 yield number, cells
             number = reader.line_num + 1
     except csv.Error as error:
@@ -218,14 +225,22 @@ def _row(source: str, place: str, value: Any) -> TableRow:
 def _with_header(source: str, lines: Iterable[tuple[int, list[Any]]]) -> SourceTable:
     # The file is not empty, so that there is a header.
     (_, header), *rows = lines
-    _refuse_doubled(source, header)
     for number, cells in rows:
         if len(cells) != len(header):
             raise InputError(
                 f"{source}, line {number}: has {len(cells)} cells where the header has {len(header)} "
                 f"({shown(header)}). Begin with the header, and quote cells that hold a separator or a line break"
             )
-    return _table(source, (TableRow(f"line {n}", dict(zip(header, cells, strict=True))) for n, cells in rows))
+    # Spreadsheets also write columns without a name and without content.
+    columns = {column for column, name in enumerate(header) if name.strip()}
+    for _, cells in rows:
+        columns |= {column for column, cell in enumerate(cells) if cell.strip()}
+    _refuse_doubled(source, [header[column] for column in sorted(columns)])
+    table_rows = []
+    for number, cells in rows:
+        values = {header[column]: cells[column] for column in sorted(columns)}
+        table_rows.append(TableRow(f"line {number}", values))
+    return _table(source, table_rows)
 
 
 def _parquet(source: str, content: bytes) -> SourceTable:

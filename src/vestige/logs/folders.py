@@ -418,7 +418,7 @@ def _text(config: Any, *keys: str) -> str:
 def _of_muse(path: Path, folders: Sequence[str]) -> _PlacedLog | None:
     if "out" in folders:
         corpus, *rest = folders[folders.index("out") + 1 :]
-        if rest and rest[-1] in ("forget", "retain"):
+        if rest and (rest[-1] in ("forget", "retain") or _MEMORY.match(rest[-1])):
             rest = rest[:-1]
         # MUSE's growing and its successive forget sets, of which its one retrained model is no control.
         if not rest or rest[0] in ("scal", "sust"):

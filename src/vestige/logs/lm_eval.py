@@ -87,9 +87,12 @@ def _add(reading: LogReading, rows: list[Record], suffix: str) -> None:
     }
     options = _options(rows, requests)
     asked: QuestionType = "own words"
+    chance = None
     if options is not None:
+        sizes = {len(values) for values in options}
+        chance = 1 / sizes.pop() if len(sizes) == 1 else None
         asked = _options_asked(requests)
-        _add_options(reading, options, rows, requests, (asked, suffix), about)
+        _add_options(reading, options, rows, requests, (asked, suffix), {**about, "chance": chance})
     for metric in _metrics(rows):
         scores = [number_of(row.get(metric)) for row in rows]
         known = [score for score in scores if score is not None and math.isfinite(score)]
@@ -111,7 +114,9 @@ def _add(reading: LogReading, rows: list[Record], suffix: str) -> None:
         }
         notes = [_note(row, metric) for row in rows]
         measurement = Measurement(f"{metric}{suffix}", asked, hits_or_graded(known), metric=metric)
-        reading.add("forget", measurement, scores, reasons=reasons, notes=notes, **about)
+        # A pick among options is right by chance.
+        picked = chance if measurement.score_type == "hit" else None
+        reading.add("forget", measurement, scores, reasons=reasons, notes=notes, chance=picked, **about)
     settings = first[0][1] if first and len(first[0]) > 1 else None
     if isinstance(settings, dict):
         reading.settings |= {key: str(settings[key]) for key in ALIKE if key in settings}
@@ -197,12 +202,10 @@ def _add_options(
         shares = np.exp(values - values.max())
         scores.append(float(shares[place] / shares.sum()))
         bits.append(min(0.0, float(values[place]) / math.log(2)))
-    sizes = {len(values) for values in options}
-    chance = 1 / sizes.pop() if len(sizes) == 1 else None
     share = Measurement(
         f"probability among options{suffix}", asked, "probability", metric="softmax of log-likelihoods", version="1"
     )
-    reading.add("forget", share, scores, chance=chance, **about)
+    reading.add("forget", share, scores, **about)
     length = Measurement(
         f"bits of the right option{suffix}",
         "forced answer",
@@ -212,7 +215,7 @@ def _add_options(
         metric="log2 probability",
         version="1",
     )
-    reading.add("forget", length, bits, **about)
+    reading.add("forget", length, bits, **{**about, "chance": None})
 
 
 def _right_options(

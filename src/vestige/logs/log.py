@@ -389,19 +389,19 @@ class LogReading:
 
     def _nats_problem(self, name: str, values: Scores) -> str:
         """Why a loss cannot be read as a probability, "" if it can."""
-        scale, known, shown = self.scales.get(name), values[~np.isnan(values)], one_line(name, width=60)
+        scale, scores, label = self.scales.get(name), values[~np.isnan(values)], one_line(name, width=60)
         if re.search("perplexity|ppl", _plain(name)):
             return "a perplexity is the exponential of a loss; give the loss, its logarithm"
         if (scale is None and not _MEAN.search(_plain(name))) or (scale is not None and not scale.nats):
             return (
                 "a loss has no range, and is judged as a probability a token. State it: --logs "
-                f"score:{shown}=nats for the mean over the tokens, score:{shown}=nats/COLUMN for their sum"
+                f"score:{label}=nats for the mean over the tokens, score:{label}=nats/COLUMN for their sum"
             )
         if scale is not None and scale.tokens and name not in self.divided:
             return (
                 f"only rows of your own have a column {one_line(scale.tokens, width=40)}; give the mean over the tokens"
             )
-        if np.isinf(known).any() or (known.min() < 0 < known.max()):
+        if np.isinf(scores).any() or (scores.min() < 0 < scores.max()):
             return "it is infinite, or below 0 for some questions and above 0 for others"
         return ""
 
@@ -474,9 +474,45 @@ def hits_or_graded(scores: Iterable[float]) -> ScoreType:
 
 
 _WORDS = {
-    **dict.fromkeys(("true", "yes", "y", "pass", "passed", "correct", "c", "wahr", "vrai", "verdadero"), 1.0),
+    **dict.fromkeys(
+        (
+            "true",
+            "yes",
+            "y",
+            "pass",
+            "passed",
+            "correct",
+            "c",
+            "wahr",
+            "vrai",
+            "verdadero",
+            "vero",
+            "verdadeiro",
+            "waar",
+            "sant",
+            "prawda",
+        ),
+        1.0,
+    ),
     **dict.fromkeys(("partial", "p"), 0.5),
-    **dict.fromkeys(("false", "no", "fail", "failed", "incorrect", "i", "n", "falsch", "faux", "falso"), 0.0),
+    **dict.fromkeys(
+        (
+            "false",
+            "no",
+            "fail",
+            "failed",
+            "incorrect",
+            "i",
+            "n",
+            "falsch",
+            "faux",
+            "falso",
+            "onwaar",
+            "falskt",
+            "fałsz",
+        ),
+        0.0,
+    ),
 }
 """Scores that tools write as words. Inspect's C, P, I and N are correct, partial, incorrect and no answer. Excel writes
 truth values in its own language.

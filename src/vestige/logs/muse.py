@@ -53,8 +53,8 @@ def read(path: Path, how: How) -> Log:
 def _place(path: Path) -> tuple[str, str]:
     """The memory and the split that the folders of a file name, "" where they do not."""
     memory, split = "", ""
-    # Resolved, since the folders that say it may not stand in a path as it was given; the innermost first.
-    for part in reversed(path.resolve().parent.parts):
+    # The innermost first.
+    for part in reversed(path.absolute().parent.parts):
         word, _, suffix = part.partition("_")
         if word in MEMORIES:
             return word, split or SPLITS.get(suffix, "")

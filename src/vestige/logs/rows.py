@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from vestige.artifacts.scores import Measurement
 from vestige.core.errors import InputError
 from vestige.core.text import Fields, Record, TextMapping, TextTuple, closest, one_line
-from vestige.data.tables import read_table, separated
+from vestige.data.tables import as_utf8, read_table, separated
 from vestige.logs.log import TASKS, Beginning, How, Log, LogReading, json_lines, number_of, read_value, refuse_repeated
 from vestige.logs.open_unlearning import CHOICE, OVERLAP, PROBABILITY
 
@@ -138,7 +138,7 @@ def _models(blocks: Sequence[_Block]) -> dict[str, None]:
 
 def _header(head: bytes) -> list[str]:
     # The last character may be cut off.
-    text = head.decode("utf-8-sig", errors="ignore").encode()
+    text = as_utf8(head).decode("utf-8-sig", errors="ignore").encode()
     _, header = next(separated("the header", text, ",;\t"), (1, []))
     return header
 
