@@ -4,17 +4,23 @@
 `python tools/golden.py compare BEFORE AFTER`: files that differ are named, and it ends with 1 if any does. Times,
 commits and what processors took are left out. `--tree` makes them of another tree than this one, such as a worktree of
 an older commit.
+
+`python tools/golden.py kill RUN` needs a finished run of the demo. It starts another one by the settings of RUN, kills
+and resumes it 20 times at random moments, and compares both.
 """
 
 import argparse
 import contextlib
 import importlib
 import json
+import random
 import re
 import shlex
 import shutil
+import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -150,10 +156,28 @@ def _kept(path: Path) -> bytes:
     return data
 
 
+def kill(unbroken: Path, kills: int = 20, longest: float = 45.0) -> Path:
+    """The folder of a demo by the settings of an unbroken run, killed at random moments and resumed each time."""
+    broken = unbroken.with_name(f"{unbroken.name}-killed")
+    words = ["demo", "--output-dir", str(broken), "--config", str(unbroken / "run.toml")]
+    command = [sys.executable, "-m", "vestige", *words]
+    rng = random.Random(0)
+    for number in range(kills):
+        # A kill by a signal that no process can handle, as of a machine that loses its power.
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            subprocess.run(command, timeout=rng.uniform(3.0, longest), stdout=subprocess.DEVNULL)
+            print(f"finished before kill {number + 1}", flush=True)
+            break
+        # The workers see within a fraction of a second that their parent is gone.
+        time.sleep(1.0)
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    return broken
+
+
 def main() -> int:
     """Make a folder, or compare two; 1 where they differ."""
     words = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    words.add_argument("what", choices=["make", "compare"])
+    words.add_argument("what", choices=["make", "compare", "kill"])
     words.add_argument("folders", type=Path, nargs="+")
     words.add_argument("--tree", type=Path, default=ROOT, help="whose src and tests are run")
     asked = words.parse_args()
@@ -162,7 +186,12 @@ def main() -> int:
             sys.exit(f"{asked.folders[0]} is there; name another folder")
         make(asked.folders[0].resolve(), asked.tree.resolve())
         return 0
+    if asked.what == "kill":
+        asked.folders.append(kill(asked.folders[0]))
     differing = compare(*asked.folders)
+    if asked.what == "kill":
+        # A run that was resumed says so in its provenance and on its page.
+        differing = [line for line in differing if not line.endswith(("provenance.json", ".html"))]
     print("\n".join(differing) or "no file differs")
     return int(bool(differing))
 

@@ -1,10 +1,9 @@
-"""Changes single lines of the code that numbers come from, and says which changes the tests notice.
+"""Changes single lines of the code, and says which changes the tests notice.
 
-`python tools/mutations.py --n 40 --seed 0` draws lines of losses, metrics, attacks, audit and training that a small
-change can make wrong (a comparison turned, a sum made a difference, a constant moved), applies one at a time to a copy
-of the tree, and runs the quick tests that import the changed module, then those of its room, then all quick tests if
-those pass (not with `--near`). Changes that nothing could notice, because the result is the same, count as missed like
-any other.
+`python tools/mutations.py --n 40 --seed 0` draws lines that a small change can make wrong (a comparison turned, a sum
+made a difference, a constant moved), applies one at a time to a copy of the tree, and runs the quick tests that import
+the changed module, then those of its room. Changes that nothing could notice, because the result is the same, count as
+missed like any other.
 """
 
 import argparse
@@ -20,7 +19,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
-PLACES = ("losses.py", "metrics", "attacks", "auditing", "training")
 _COMPARED = {ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq}
 _COMPUTED = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult}
 _CALLED = {"min": "max", "max": "min", "any": "all", "all": "any", "sum": "max"}
@@ -73,47 +71,36 @@ def drawn(n: int, seed: int) -> list[Mutation]:
     found: dict[tuple[str, int], list[Mutation]] = {}
     for path in sorted((ROOT / "src" / "vestige").rglob("*.py")):
         file = str(path.relative_to(ROOT / "src" / "vestige"))
-        if file.split("/")[0] in PLACES and not file.endswith(("__init__.py", "settings.py")):
-            for mutation in mutations(path.read_text(encoding="utf-8"), file):
-                found.setdefault((file, mutation.line), []).append(mutation)
+        for mutation in mutations(path.read_text(encoding="utf-8"), file):
+            found.setdefault((file, mutation.line), []).append(mutation)
     rng = random.Random(seed)
     return [rng.choice(found[line]) for line in rng.sample(sorted(found), n)]
 
 
-def caught(tree: Path, mutation: Mutation, near: bool) -> str:
-    """The test that notices the change; "" where none does. With `near` only tests of the module and its room run."""
+def caught(tree: Path, mutation: Mutation) -> str:
+    """The test that notices the change; "" where none does."""
     path = tree / "src" / "vestige" / mutation.file
     before = path.read_text(encoding="utf-8")
     lines = before.splitlines(keepends=True)
     raw = lines[mutation.line - 1].encode()
     lines[mutation.line - 1] = (raw[: mutation.start] + mutation.after.encode() + raw[mutation.end :]).decode()
     path.write_text("".join(lines), encoding="utf-8")
-    try:
-        room = mutation.file.split("/")[0]
-        own = ["tests/test_losses_oracles.py", "tests/test_losses.py", "tests/methods"]
-        stages = [_importing(tree, mutation.file), own if room == "losses.py" else [f"tests/{room}"]]
-        stages += [] if near else [["tests"]]
-        return next(filter(None, (_failed(tree, tests) for tests in stages if tests)), "")
-    finally:
-        path.write_text(before, encoding="utf-8")
+    module = "vestige." + mutation.file.removesuffix(".py").replace("/", ".")
+    importing = [t for t in sorted((tree / "tests").rglob("test_*.py")) if module in t.read_text(encoding="utf-8")]
+    room = tree / "tests" / mutation.file.split("/")[0].removesuffix(".py")
+    failed = ""
+    for tests in (importing, [room]):
+        if tests and tests[0].exists() and (failed := _failed(tree, tests)):
+            break
+    path.write_text(before, encoding="utf-8")
+    return failed
 
 
-def _importing(tree: Path, file: str) -> list[str]:
-    """The test files that name the module."""
-    module = "vestige." + file.removesuffix(".py").replace("/", ".")
-    tests = sorted((tree / "tests").rglob("test_*.py"))
-    return [str(t.relative_to(tree)) for t in tests if module in t.read_text(encoding="utf-8")]
-
-
-def _failed(tree: Path, tests: list[str]) -> str:
+def _failed(tree: Path, tests: list[Path]) -> str:
     words = ["-x", "-q", "-n", "0", "-m", "not slow", "-p", "no:cacheprovider", "--tb=no", "--no-header", *tests]
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", *words],
-        cwd=tree,
-        env={**os.environ, "PYTHONPATH": str(tree / "src"), "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-    )
+    environment = {**os.environ, "PYTHONPATH": str(tree / "src"), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "pytest", *map(str, words)]
+    done = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True)
     if done.returncode == 0:
         return ""
     lines = (line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR")))
@@ -125,7 +112,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--n", type=int, default=40)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--near", action="store_true", help="leave out the tests of other rooms")
     asked = parser.parse_args()
     n_caught = 0
     with tempfile.TemporaryDirectory() as scratch:
@@ -133,7 +119,7 @@ def main() -> None:
         shutil.copytree(ROOT, tree, ignore=shutil.ignore_patterns(".git", ".venv*", ".*_cache", "runs", "__pycache__"))
         for mutation in drawn(asked.n, asked.seed):
             line = (ROOT / "src/vestige" / mutation.file).read_text(encoding="utf-8").splitlines()[mutation.line - 1]
-            test = caught(tree, mutation, asked.near)
+            test = caught(tree, mutation)
             n_caught += bool(test)
             was = line.encode()[mutation.start : mutation.end].decode()
             print(f"{mutation.file}:{mutation.line}  {was}  ->  {mutation.after}\n    {test or 'MISSED'}", flush=True)
