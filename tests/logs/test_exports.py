@@ -1,6 +1,8 @@
 """Every format that scores are exported to: Vestige reads it back to equal verdicts, and its tool's schema fits it."""
 
 import json
+import math
+import shlex
 import subprocess
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -8,6 +10,7 @@ from pathlib import Path
 
 import jsonschema
 import pytest
+from typer.testing import CliRunner
 
 import vestige
 from vestige.api.exporting import FORMATS
@@ -17,6 +20,7 @@ from vestige.artifacts.scores import read_table
 from vestige.auditing.ground import Case
 from vestige.auditing.judge import judge
 from vestige.auditing.logs import judge_logs
+from vestige.cli.app import app
 from vestige.core.errors import InputError
 from vestige.core.files import write_text
 from vestige.core.seeds import generator
@@ -169,6 +173,23 @@ def test_what_an_audit_knows_of_its_questions_is_read_back(run, tmp_path, to):
             assert (read.value, read.low, read.high) == pytest.approx(
                 (estimate.value, estimate.low, estimate.high), abs=0.02
             )
+
+
+def test_the_command_of_an_export_has_the_runs_margins_and_no_control_that_is_a_copy(tmp_path, monkeypatch):
+    folder = tmp_path / "run"
+    vestige.judge(rows(), output_dir=folder, margins=vestige.Margins(delta=0.1, delta_wide=0.6))
+    # By its weights r2 is a copy of the target, which no log shows.
+    points = {"full": (9.0, 0.0, 0.0), "r0": (0.0, 9.0, 0.0), "r1": (0.0, 0.0, 9.0), "r2": (9.0, 0.1, 0.1)}
+    apart = {a: {b: math.dist(points[a], points[b]) for b in points if b != a} for a in points}
+    monkeypatch.setattr("vestige.artifacts.audits.read_plan", lambda audit: replace(read_plan(audit), apart=apart))
+    done = CliRunner().invoke(app, ["export", str(folder), "--to", "inspect"])
+    command = next(line for line in done.stderr.splitlines() if "same margins" in line).partition(": vestige ")[2]
+    assert "left out: r2 is no control, since its weights lie next to those of full" in done.stderr
+    assert not list((folder / "exports/inspect").glob("*r2*"))
+    CliRunner().invoke(app, [*shlex.split(command), "--output-dir", str(tmp_path / "again")])
+    (again,) = vestige.read_audit(tmp_path / "again").outcomes
+    assert (again.thresholds["delta"], again.thresholds["delta_wide"]) == (0.1, 0.6)
+    assert again.retrained == ("r0", "r1")
 
 
 @pytest.mark.parametrize("to", FORMATS)

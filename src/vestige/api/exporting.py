@@ -5,6 +5,7 @@ import io
 import json
 import math
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
     from vestige.artifacts.scores import ScoreTable
     from vestige.logs.writing import ExportedModel
 
-FORMATS = ("junit", "card", "hf", "eee", "inspect", "lm-eval", "open-unlearning", "dataset")
+SCORES = ("eee", "inspect", "lm-eval", "open-unlearning", "dataset")
+FORMATS = ("junit", "card", "hf", *SCORES)
 _PUBLIC = re.compile(r"[\w.-]+/[\w.-]+")
 
 
@@ -108,7 +110,12 @@ def _of_audit(
     """The files of one audit by path within the folder of exports."""
     from vestige.artifacts.audits import read_outcome, read_plan
     from vestige.artifacts.exports import card, hub_results, shareable
+    from vestige.auditing.control_checks import made_of_others
+    from vestige.auditing.gather import read_table_of
+    from vestige.auditing.ground import Case
+    from vestige.auditing.judge import lay
     from vestige.core.ids import slug
+    from vestige.core.progress import say
     from vestige.logs.writing import LOGS, dataset_rows, models_of
 
     plan = read_plan(audit)
@@ -130,7 +137,14 @@ def _of_audit(
             results = hub_results(outcome, subject, facts, str(dataset), when)
             files[f"{name}/.eval_results/vestige.yaml"] = results
         return files
-    models = list(models_of(score_table_of(run, plan), plan, ids, when))
+    table = score_table_of(run, plan)
+    models = list(models_of(table, plan, ids, when))
+    if plan.apart:
+        # A log shows no weights, so that reading it back would take a copy for a control.
+        copied = made_of_others(lay(Case(plan, read_table_of(run, plan).judged()), 1))
+        for name, why in copied.items():
+            say(f"left out: {one_line(name, width=60)} is no control, since {why}")
+        models = [model for model in models if model.name not in copied]
     if to == "eee":
         return _eee(outcome, _facts(run, audit, plan, outcome, ids), models, when, several=several)
     if to == "dataset":
@@ -143,6 +157,31 @@ def _of_audit(
     if several:
         return {f"{slug(plan.forget)}/{path}": text for path, text in files.items()}
     return files
+
+
+def judging_commands(run: Path, to: str, output_dir: Path | None = None) -> list[str]:
+    """The command for each forget set that judges an export again at the margins of the run."""
+    from vestige.artifacts.audits import read_outcome
+    from vestige.artifacts.layout import RunFolder
+    from vestige.core.ids import slug
+    from vestige.metrics.verdicts import Thresholds
+
+    usual = Thresholds().model_dump()
+    audits = RunFolder(run).audits()
+    commands = []
+    for audit in audits:
+        outcome = read_outcome(audit)
+        place = output_dir or run / "exports" / to
+        if len(audits) > 1:
+            place /= f"data/vestige-{slug(outcome.forget)}" if to == "eee" else slug(outcome.forget)
+        if to == "dataset":
+            place /= "scores.jsonl"
+        words = ["vestige", "audit", "--logs", str(place)]
+        for name, value in outcome.thresholds.items():
+            if value != usual[name]:
+                words += ["--set", f"{name}={value}"]
+        commands.append(shlex.join(words))
+    return commands
 
 
 def _roles(models: "Mapping[str, ExportedModel]") -> str:

@@ -6,8 +6,10 @@ from pathlib import Path
 import typer
 
 from vestige import api
+from vestige.api.exporting import SCORES, judging_commands
 from vestige.cli.command import Call, command, itself
 from vestige.core.errors import InputError
+from vestige.core.progress import say
 from vestige.report.text import print_json
 
 
@@ -30,6 +32,11 @@ def export_command(call: Call, as_json: bool = False) -> None:
             raise InputError("--model-id repeats a model. Give MODEL=ORG/NAME for each model.")
     files = call.run(model_id=by_model or "".join(given))
     paths = [str(path) for path in files]
+    to = call.arguments["to"]
+    if to in SCORES:
+        folder = call.arguments.get("output_dir")
+        for line in judging_commands(Path(call.arguments["run"]), to, folder and Path(folder)):
+            say(f"to judge these scores at the same margins: {line}")
     if as_json:
         return print_json(paths)
     typer.echo("\n".join(paths))
