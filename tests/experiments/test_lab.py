@@ -2,6 +2,7 @@
 
 import json
 import math
+import time
 
 import pandas
 import pytest
@@ -9,6 +10,7 @@ from tests.small import nano, squares, written
 
 import vestige
 from vestige.core.errors import InputError, NothingToTeach, PartialFailure
+from vestige.core.progress import progress_bar
 from vestige.experiments import EXPERIMENTS, find_experiment
 from vestige.experiments.cost import costs
 from vestige.experiments.holes import probe_table
@@ -213,3 +215,20 @@ def test_mt_bench_refuses_questions_of_one_turn(tmp_path):
     questions = written(tmp_path / "questions.jsonl", [{"turns": ["Name a colour."]}])
     with pytest.raises(InputError, match="no two texts"):
         mt_bench("model", str(questions), "local:judge", tmp_path / "grades")
+
+
+def tell_half(output_dir):
+    with progress_bar("half") as show:
+        show(0.5, "")
+        time.sleep(0.5)
+    one(1, output_dir)
+
+
+def test_progress_counts_a_step_by_its_operations_and_hears_the_bar_within_it(tmp_path):
+    lab = Lab(tmp_path)
+    lab.step(f"{__name__}:tell_half", name="half")
+    lab.step(f"{__name__}:one", name="two", value=2)
+    heard = []
+    lab.run(run_tasks, workers=1, show=lambda share, _names: heard.append(share))
+    # Neither step trains, so each weighs the same: half of the first is a quarter of all.
+    assert 0.25 in heard

@@ -105,7 +105,9 @@ def experiment_command(
     if plan:
         from vestige.experiments.cost import costs
 
-        typer.echo(as_markdown(costs(lab)))
+        table = costs(lab)
+        # A column of zeros is a cost that this experiment does not have, such as a judge.
+        typer.echo(as_markdown(table.loc[:, (table.round(3) != 0).any()]))
         typer.echo(
             "\nUpper estimates from published sizes. A pass is one token through one model. Memory and disk are in GB. "
             "Nothing was run."

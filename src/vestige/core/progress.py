@@ -12,6 +12,8 @@ SPEAKING = False
 """Whether notes are printed, and progress where stderr is no terminal. The command line sets it, unless `--quiet`."""
 QUIET = False
 """Whether there is no progress at all: `vestige --quiet`."""
+LISTENER: "OnShare | None" = None
+"""In a worker, receives the share of the bar in place of a terminal."""
 
 
 def say(line: str) -> None:
@@ -29,6 +31,10 @@ Show = Callable[[float, str], None]
 @contextlib.contextmanager
 def progress_bar(title: str, *, visible: bool = True) -> Iterator[Show]:
     """Give a function of the share done (0 to 1) and a note. It does nothing where the bar is not `visible`."""
+    if LISTENER:
+        heard = LISTENER
+        yield lambda share, _note: heard(share)
+        return
     if not visible or QUIET:
         yield lambda _share, _note: None
         return

@@ -71,6 +71,11 @@ def costs(lab: Lab) -> "DataFrame":
     return summed.reset_index()
 
 
+def operations(step: Step) -> float:
+    """The operations of a step and of loading its model, by which progress is weighted."""
+    return _cost(step)["operations"] + FLOPS_OF_A_CORE
+
+
 def _cost(step: Step) -> dict[str, float]:
     arguments, name = step.arguments, step.function.rpartition(":")[2]
     data = str(arguments.get("data", ""))

@@ -13,6 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from vestige.core import progress
 from vestige.core.errors import InputError, NothingToTeach, PartialFailure
 from vestige.core.ids import content_id
 from vestige.core.text import TextByName, TextMapping, closest
@@ -262,13 +263,14 @@ class Lab:
 
         A step that had nothing to teach is no failure: it and the steps after it are left out.
         """
+        from vestige.experiments.cost import operations
         from vestige.steps.runner import Task
 
         tasks = []
         for step in self.steps.values():
             before = tuple(earlier.name for earlier in step.after)
             kind = step.function.rpartition(":")[2]
-            tasks.append(Task(step.name, run_step, {"step": step}, after=before, kind=kind))
+            tasks.append(Task(step.name, run_step, {"step": step}, after=before, weight=operations(step), kind=kind))
         failed = dict(execute(tasks, **how))
         self._untaught = [name for name, error in failed.items() if isinstance(error, NothingToTeach)]
         for name in self._untaught:
@@ -408,5 +410,9 @@ def with_objects(name: str, arguments: Values) -> Arguments:
 
 
 def run_step(step: Step, report: "OnShare") -> None:
-    """Make one step in a worker."""
-    call(step)
+    """Make one step in a worker. Its progress bar is reported to the experiment's."""
+    progress.LISTENER = report
+    try:
+        call(step)
+    finally:
+        progress.LISTENER = None
