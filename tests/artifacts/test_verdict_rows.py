@@ -169,7 +169,7 @@ def test_what_is_worse_than_a_baseline_is_named_and_nothing_else(tmp_path):
         (tmp_path / "verdicts.json").write_text(text)
         with pytest.raises(InputError, match="of an audit"):
             read_baseline(tmp_path)
-    with pytest.raises(InputError, match="to hold the verdicts against"):
+    with pytest.raises(InputError, match="to compare the verdicts with"):
         read_baseline(tmp_path / "gone")
 
 

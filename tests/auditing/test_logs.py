@@ -481,4 +481,4 @@ def test_a_model_that_passes_all_that_logs_can_show_ends_with_0_and_a_claim_can_
     assert cli("audit", *words, "--output-dir", tmp_path / "run", "--require", "not_expressed").exit_code == 0
     assert cli("audit", *words, "--output-dir", tmp_path / "run", "--require", "not_recoverable").exit_code == 4
     wrong = cli("audit", *words, "--output-dir", tmp_path / "run", "--require", "forgotten")
-    assert "is no claim" in str(wrong.exception)
+    assert "is not a claim" in str(wrong.exception)

@@ -266,7 +266,7 @@ def test_numbered_names_are_said_with_their_folders(made, tmp_path):
             {"attacks": "relearn,quantize,ablate,in_context", "further": "gcg steps=2"},
             "--further 'gcg steps=2' is of an att",
         ),
-        ({"attacks": "relearn"}, "quantize is of an attack that --attacks leaves out"),
+        ({"attacks": "relearn"}, "quantize is a setting of an attack that --attacks leaves out"),
     ],
 )
 def test_words_that_mean_nothing_are_refused_in_one_sentence(made, changes, message):

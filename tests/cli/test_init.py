@@ -60,7 +60,7 @@ def test_an_earlier_file_stays_and_what_is_missing_is_said(words, tmp_path):
     assert (again.exit_code, again.stdout) == (0, first.stdout)
     assert "written: runs/mine/audit.toml" in again.stderr
     other = vestige(*words, "--method", "kl", code=None)
-    assert "is there already and is not what these options give" in str(other.exception)
+    assert "exists and differs from these options" in str(other.exception)
     assert settings.read_bytes() == before
     assert "--forget" in vestige("init", "x", "--data", "qa.json", code=2).output
     wrong = vestige("init", "x", *words[2:], "--method", "npo_dg", code=None)

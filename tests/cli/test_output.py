@@ -149,7 +149,7 @@ def test_links_and_the_folder_one_is_in_are_started_over_and_a_busy_one_is_refus
     work(link, "new", fresh=True)
     monkeypatch.chdir(real)
     work(real, "newer", fresh=True)
-    with locked(real / ".lock", patience_seconds=0), pytest.raises(InputError, match="another command is at work"):
+    with locked(real / ".lock", patience_seconds=0), pytest.raises(InputError, match="another command is running"):
         work(real, "newest", fresh=True)
     assert (real / "spec.json").read_text() == "newer"
 

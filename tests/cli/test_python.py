@@ -110,7 +110,7 @@ def test_what_is_wrong_is_one_sentence(taught, data, tmp_path):
     ):
         with pytest.raises(InputError, match=match):
             api.attack(taught / "target", kind, **data, **given)
-    with pytest.raises(InputError, match="holds no audit"):
+    with pytest.raises(InputError, match="has no audit"):
         api.read_audit(tmp_path)
     with pytest.raises(InputError, match=r"data is list\. Give a path"):
         api.evaluate(taught / "target", data=["a question"])
@@ -134,10 +134,10 @@ def test_cells_in_memory_are_taught_as_they_are_or_refused_by_row_and_column(tmp
     assert json.loads(Path(missing).read_text()) == {"question": "q", "answer": 7, "note": None}
     date = DataFrame({"question": ["When?"], "answer": to_datetime(["2020-01-01"])})
     for rows, refused in (
-        (date, r"row 1, 'answer': Timestamp is no JSON value"),
+        (date, r"row 1, 'answer': Timestamp is not a JSON value"),
         ([{"question": "q", "answer": "a"}, {"question": "q", "answer": {1, 2}}], "row 2, 'answer': set"),
         ([{"question": "q", "answer": "\udc80"}], "row 1, 'answer': str"),
-        (DataFrame([["q", "a"]], columns=["question", "question"]), "comes twice"),
+        (DataFrame([["q", "a"]], columns=["question", "question"]), "two columns have the same name: question"),
     ):
         with pytest.raises(InputError, match=refused):
             selector(rows)

@@ -131,7 +131,7 @@ def test_settings_and_a_base_go_with_the_methods_that_have_use_for_them(tmp_path
         vestige(*words, "--method", "retrain", *SETTINGS)
     with pytest.raises(InputError, match=r"was trained on other items than these .* --factual"):
         vestige(*words, "--method", "retrain", "--factual", "builtin")
-    with pytest.raises(InputError, match="--base goes with a method that trains from the start, and ga does not"):
+    with pytest.raises(InputError, match="--base is for methods that train from the start, and ga does not"):
         vestige(*words, "--method", "ga", "--base", "builtin:tiny")
 
 

@@ -133,7 +133,7 @@ def test_a_folder_that_is_replaced_as_a_whole_is_held_from_beside_it(tmp_path):
     place = tmp_path / "data"
     with (
         files.replacing(place, patience_seconds=0),
-        pytest.raises(InputError, match=f"another command is at work in {place}\\."),
+        pytest.raises(InputError, match=f"another command is running in {place}\\."),
         files.replacing(place, patience_seconds=0),
     ):
         pytest.fail("two at work on one folder")

@@ -126,14 +126,14 @@ def test_what_a_package_lacks_is_one_sentence(plugged):
         (find_method, "gone", "plugged_out"),
         (find_eval, "gone", "plugged_out"),
         # As an evaluation was before it was a class.
-        (find_eval, "short", "plugged_in is no class of vestige.evals.base.Evaluation, which an evaluation is and a"),
+        (find_eval, "short", "plugged_in is not a subclass of vestige.evals.base.Evaluation"),
         (find_eval, "unscored", "plugged_in:Unscored has no score. See docs/extend.md"),
         (find_eval, "copied", "the name in plugged_in:Asked is 'other'"),
         (find_eval, "othr", "Did you mean 'other'"),
         (find_attack, "gone", "plugged_out"),
-        (find_attack, "short", "plugged_in:Other is no attack"),
+        (find_attack, "short", "plugged_in:Other is not an attack"),
         (find_attack, "shot", "Did you mean 'short'"),
-        (find_judge, "short", "plugged_in:Other is no judge"),
+        (find_judge, "short", "plugged_in:Other is not a judge"),
         (find_judge, "server", "no judge 'server'"),
     ]:
         with pytest.raises(InputError, match=said):

@@ -121,7 +121,7 @@ def test_a_manifest_of_another_schema_or_that_points_elsewhere_is_refused(tmp_pa
     path = tmp_path / "d" / "manifest.json"
     stored = json.loads(path.read_text())
     path.write_text(json.dumps({**stored, "files": {"../x": {"sha256": ""}}}))
-    with pytest.raises(InputError, match=r"'../x' is no file of this folder"):
+    with pytest.raises(InputError, match=r"'../x' is not a file of this folder"):
         read_dataset(tmp_path / "d")
     path.write_text(json.dumps({**stored, "schema": 99}))
     with pytest.raises(InputError, match="another version"):

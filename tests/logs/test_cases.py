@@ -528,7 +528,7 @@ def test_a_roles_file_wins_and_a_pattern_that_fits_nothing_is_refused(write):
     with pytest.raises(InputError, match=r"'nothing\*' fits no log"):
         recognise([folder], roles)
     roles.write_text("pattern,role\na,teacher\n")
-    with pytest.raises(InputError, match="is no role"):
+    with pytest.raises(InputError, match="is not a role"):
         recognise([folder], roles)
 
 
@@ -701,7 +701,7 @@ def test_tables_of_spreadsheets_and_json_are_read_and_totals_refused(write, tmp_
         assert [row["score"] for row in read_scores(file)] == [0, 0.25, 0.5, 0.75]
     for number, (changed, why) in enumerate(
         [
-            ({"data": rows, "more": rows}, "holds lists beside data"),
+            ({"data": rows, "more": rows}, "contains other lists next to data"),
             ({"a": rows, "b": rows}, "several lists of rows"),
             ([*rows, {**rows[0], "model": "Full", "item": "5"}], "one name for one model"),
             ([{**rows[0], "score": "55%"}, {**rows[1], "score": "0.5"}], "per cent sign"),

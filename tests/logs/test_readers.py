@@ -282,5 +282,5 @@ def test_a_question_with_two_scores_is_refused_and_a_repeated_row_is_read_once(w
     assert [scores(part) for part in log.parts] == [(0.1, 0.2)]
     # The first score would hide the leak that the second shows.
     rows[2]["score"] = 0.9
-    with pytest.raises(InputError, match="'Who\\?' has two rows with other scores"):
+    with pytest.raises(InputError, match="'Who\\?' has two rows with different scores"):
         read_log(write("other.json", rows))

@@ -74,7 +74,7 @@ def test_a_signature_holds_for_these_sums_and_no_others_and_a_key_that_cannot_si
     sums = (out / "SHA256SUMS").read_bytes()
     assert (verifies(sums), verifies(sums + b"\n")) == (True, False)
     signers.write_text("not a key", encoding="utf-8")
-    for bad, message in ((signers, "no SSH key that can sign"), (tmp_path / "none", "no such key")):
+    for bad, message in ((signers, "no SSH key that can sign"), (tmp_path / "none", "Make one: ssh-keygen")):
         with pytest.raises(InputError, match=message):
             build_bundle(run, tmp_path / "other", sign_with=bad)
         assert not (tmp_path / "other").exists()
@@ -107,7 +107,7 @@ def test_a_bundle_takes_no_file_that_a_link_in_the_run_leads_to(tmp_path, name):
     secret.write_text("{}")
     (run / name).unlink(missing_ok=True)
     (run / name).symlink_to(secret)
-    with pytest.raises(InputError, match=f"{name} is a link, and a bundle holds files of the run"):
+    with pytest.raises(InputError, match=f"{name} is a link, and a bundle contains only files of the run"):
         build_bundle(run, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 

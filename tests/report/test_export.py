@@ -113,4 +113,4 @@ def test_one_report_is_written_at_a_time(run, monkeypatch):
     with replacing(run / "report.html", patience_seconds=0):
         done = CliRunner().invoke(app, ["report", str(run)])
     assert isinstance(done.exception, InputError)
-    assert "another command is at work" in str(done.exception)
+    assert "another command is running" in str(done.exception)

@@ -106,5 +106,5 @@ def test_a_timestamp_is_stored_if_it_is_of_these_sums_and_no_others(run, tmp_pat
     assert not (tmp_path / "third").exists()
     broken = tmp_path / "broken.tsr"
     broken.write_bytes(reply.read_bytes()[:40])
-    with pytest.raises(InputError, match="is no granted RFC 3161 timestamp"):
+    with pytest.raises(InputError, match="is not a granted RFC 3161 timestamp"):
         check_timestamp(broken, tmp_path / "second" / SUMS)

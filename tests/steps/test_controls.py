@@ -77,7 +77,9 @@ def test_a_target_from_elsewhere_is_trained_again_from_the_model_that_is_named(t
 
 
 def test_a_method_that_starts_anew_has_to_be_told_from_where(target, tmp_path):
-    with pytest.raises(InputError, match="'retrain' trains from the start and was not told how the target was trained"):
+    with pytest.raises(
+        InputError, match="'retrain' trains from the start, and the target does not record its training"
+    ):
         unlearn(SubjectFolder(tmp_path / "cell"), asked(target, "retrain"))
 
 

@@ -99,7 +99,7 @@ def test_another_request_in_the_folder_is_refused_with_what_differs(target, chan
 def test_a_folder_in_which_another_command_works_is_left_alone(tmp_path, monkeypatch):
     monkeypatch.setitem(locked.__wrapped__.__kwdefaults__, "patience_seconds", 0.0)
     folder = SubjectFolder(tmp_path / "busy")
-    with locked(folder.lock, patience_seconds=0), pytest.raises(InputError, match="another command is at work in"):
+    with locked(folder.lock, patience_seconds=0), pytest.raises(InputError, match="another command is running in"):
         finetune(folder, asked())
 
 
@@ -201,7 +201,7 @@ def test_lora_unlearning_saves_a_plain_model(target, tmp_path):
     [
         ("ga", {"forget_items": ()}, "holds no items"),
         ("gd", {"retain_items": ()}, "needs a retain set.* name what to keep by --retain"),
-        ("dpo", {"idk": ()}, "needs answers that decline to know"),
+        ("dpo", {"idk": ()}, "needs refusals"),
     ],
 )
 def test_what_a_method_needs_must_be_there(target, tmp_path, method, changes, message):
@@ -219,7 +219,7 @@ def test_a_model_from_elsewhere_is_known_by_its_weights(target, tmp_path):
     load(plain).model.save_pretrained(elsewhere)
     load(plain).tokenizer.save_pretrained(elsewhere)
     foreign = ModelSettings(model=str(elsewhere), device="cpu")
-    with pytest.raises(InputError, match="Say with --output-dir where the evidence goes"):
+    with pytest.raises(InputError, match="Name the folder of the evidence with --output-dir"):
         any_subject(foreign, None)
     subject = any_subject(foreign, str(tmp_path / "evidence"), role="target", name="mine")
     assert (subject.spec.subject, subject.spec.name) == ("target", "mine")

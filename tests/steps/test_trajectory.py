@@ -107,7 +107,7 @@ def test_a_pace_has_one_form_and_so_one_identity(text, one):
 
 @pytest.mark.parametrize("text", ["often", "0 steps", "1.5 epochs", "2 weeks", "-1", ""])
 def test_a_pace_that_is_none_is_refused(text):
-    with pytest.raises(InputError, match=r"is no pace\. Say '1 epoch', '2 epochs' or '50 steps'"):
+    with pytest.raises(InputError, match=r"is not a pace\. Write '1 epoch', '2 epochs' or '50 steps'"):
         parse_every(text)
 
 
@@ -277,7 +277,7 @@ def test_an_adapter_is_saved_for_its_target_and_is_the_same_model(target, tmp_pa
     assert '"n": 8' in card
     assert f'"target_digest": "{read_done(target).digest.id}"' in card
     assert "the model had not been audited" in card
-    with pytest.raises(InputError, match="holds the model in another form than 'merged'"):
+    with pytest.raises(InputError, match="contains the model in another form than 'merged'"):
         unlearn(apart, asked(target, training=LORA))
     with pytest.raises(InputError, match=r"gd' with lora_rank 0 leaves no adapter"):
         unlearn(SubjectFolder(tmp_path / "none"), asked(target, save="adapter"))

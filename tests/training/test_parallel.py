@@ -148,7 +148,7 @@ TORCHRUN = {"WORLD_SIZE": "2", "RANK": "1", "LOCAL_RANK": "1", "MASTER_ADDR": "1
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"WORLD_SIZE": "two"}, "WORLD_SIZE is 'two', which is no number of processes"),
+        ({"WORLD_SIZE": "two"}, "WORLD_SIZE is 'two', which is not a number of processes"),
         ({"WORLD_SIZE": "0"}, "WORLD_SIZE is '0'"),
         ({"RANK": None, "MASTER_ADDR": None}, "WORLD_SIZE is 2, and RANK, MASTER_ADDR is not set"),
         ({"RANK": "2"}, "RANK is '2' and not a number from 0 to 1"),

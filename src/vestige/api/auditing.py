@@ -387,11 +387,14 @@ def _judge_without_controls(folder: Any, run: Path, forget: str, margins: Record
     from vestige.logs.folders import recognise
 
     if not isinstance(folder, str | PathLike) or not Path(folder).is_dir():
-        raise InputError("without controls a folder of logs is judged, since a table does not say its questions")
+        raise InputError("a judgement without controls needs the questions, which a table lacks. Give a folder of logs")
     named = "" if forget == "the forget set" else forget
     groups = recognise([Path(folder)], None, named, without_controls=True).groups
     if not groups:
-        raise InputError(f"{one_line(str(folder), width=200)} holds no target and unlearned model of one forget set")
+        raise InputError(
+            f"{one_line(str(folder), width=200)} has no target and unlearned model of the same forget set. Give a "
+            "folder with both"
+        )
     outcomes = []
     for group in map(predicting, groups):
         outcomes.append(judge_logs(RunFolder(run), group.logs, forget=group.name, margins=margins, forgiving=True))
@@ -426,7 +429,7 @@ def read_audit(run: PathLikeStr) -> Audit:
 
     folders = list(RunFolder(Path(run)).audits())
     if not folders:
-        raise InputError(f"{one_line(str(run), width=200)} holds no audit")
+        raise InputError(f"{one_line(str(run), width=200)} has no audit. Give the folder of a finished audit")
     failed = {}
     for folder in folders:
         for task in read_plan(folder).failed:

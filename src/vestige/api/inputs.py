@@ -177,7 +177,7 @@ def path_of(model: ModelLike | None) -> str | None:
     if len(pair) != 2 or not isinstance(network, PreTrainedModel) or not isinstance(tokenizer, PreTrainedTokenizerBase):
         raise InputError(
             f"a model is {type(model).__name__}. Give its folder, its id on the hub, or a transformers model in memory "
-            "with its tokenizer: (model, tokenizer). Of a PEFT model give merge_and_unload()"
+            "with its tokenizer: (model, tokenizer). For a PEFT model, give merge_and_unload()"
         )
     # By its digest: the same model is written once, and what was stored of it is found again.
     folder = cache_folder() / "in-memory" / LoadedModel(network, tokenizer, "", "").digest().id[:16]
@@ -243,7 +243,9 @@ def _file(data: Any) -> str:
     rows = data
     if hasattr(rows, "to_dict") and hasattr(rows, "columns"):  # a DataFrame
         if len({*rows.columns}) < len(rows.columns):
-            raise InputError(f"a column's name comes twice in {one_line(', '.join(map(str, rows.columns)), width=200)}")
+            raise InputError(
+                f"two columns have the same name: {one_line(', '.join(map(str, rows.columns)), width=200)}"
+            )
         rows = rows.to_dict("records")
     if hasattr(rows, "to_list"):  # a datasets.Dataset
         rows = rows.to_list()
@@ -277,5 +279,5 @@ def _row_line(row: Mapping[Any, Any], number: int) -> str:
             json_line(cells[str(name)]).encode()
         except (TypeError, ValueError) as error:
             where = f"row {number}, {one_line(repr(name), width=60)}"
-            raise InputError(f"{where}: {type(plain).__name__} is no JSON value. Give text or a number") from error
+            raise InputError(f"{where}: {type(plain).__name__} is not a JSON value. Give text or a number") from error
     return json_line(cells)

@@ -190,7 +190,7 @@ def _named_searches(searches: Sequence[str]) -> TextTuple:
         return ()
     for name in names:
         if name not in SEARCHES:
-            raise InputError(f"no search {one_line(str(name))!r}. {closest(str(name), [*SEARCHES, 'none'])}")
+            raise InputError(f"there is no search {one_line(str(name))!r}. {closest(str(name), [*SEARCHES, 'none'])}")
     return names
 
 
@@ -245,5 +245,5 @@ def _writer(by: str | None, *, graph: bool, folder: "ProbeFolder", device: str) 
     spec = judge_spec(by)
     writer = grader_of(spec, folder.judge, device).writer if spec.by_model else None
     if writer is None:
-        raise InputError(f"--by {one_line(by)} writes no questions. {BY_MODEL}")
+        raise InputError(f"--by {one_line(by)} cannot write questions. {BY_MODEL}")
     return writer

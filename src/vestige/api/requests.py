@@ -61,7 +61,7 @@ def finetuning(
     PISTOL's for any other model.
     """
     if factual and not corpus.factual:
-        raise InputError("the factual questions are to be trained on, and there are none. Name them with --factual")
+        raise InputError("there are no factual questions to train on. Name them with --factual")
     imitated, digest = None, ""
     if imitate is not None:
         teacher = model.model_copy(update={"model": imitate})
@@ -151,7 +151,7 @@ def _recipe(
     """How a method that trains from the start trains: as the target was trained, or from `base` by the settings."""
     if not isinstance(find_method(name), FromStart):
         if base is not None:
-            raise InputError(f"--base goes with a method that trains from the start, and {name} does not. Leave it out")
+            raise InputError(f"--base is for methods that train from the start, and {name} does not. Leave it out")
         return None
     if base is not None:
         # Read as the target is: device, number format and template are the caller's choice for both.
@@ -206,7 +206,7 @@ def harm_grader(judge: str, replies: Path, device: str) -> Grader | None:
         return None
     spec = judge_spec(judge)
     if not spec.by_model:
-        raise InputError(f"--harm-judge {spec.name} cannot say whether an answer is harmful. {BY_MODEL}")
+        raise InputError(f"--harm-judge {spec.name} cannot detect harmful answers. {BY_MODEL}")
     return grader_of(spec, replies, device)
 
 

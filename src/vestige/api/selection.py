@@ -80,7 +80,7 @@ def questions(
         before = tuple(dict.fromkeys(chain.from_iterable(map(forgotten_by, models))))
         return named_splits(corpus, forget, retain=retain, before=before)
     if retain is not None:
-        raise InputError("--retain goes with --forget. Without it everything is one split")
+        raise InputError("--retain needs a forget set. Add --forget")
     return undivided(corpus)
 
 
@@ -184,7 +184,7 @@ def _only(built: AuditSettings, chosen: Collection[str], attacks: "Sequence[Atta
     unused = [name for name in chosen if name in counted and name not in names]
     unused += [f"--further {one_line(line)!r}" for line in built.further if line.split()[0] not in names]
     if unused:
-        raise InputError(f"{unused[0]} is of an attack that --attacks leaves out. Add it there")
+        raise InputError(f"{unused[0]} is a setting of an attack that --attacks leaves out. Add the attack there")
     values, defaults = dict(built), dict(type(built)())
     for name in counted:
         size = values[name] or defaults[name] or (SAMPLES,)
@@ -202,7 +202,7 @@ def attack_line(attack: "AttackSettings") -> str:
     for name in sorted(attack.model_fields_set):
         value = json.dumps(to_jsonable_python(getattr(attack, name)), ensure_ascii=False, separators=(",", ":"))
         if " " in value:
-            raise InputError(f"{attack.kind}: {name} = {one_line(value)} holds a blank, which an audit cannot take")
+            raise InputError(f"{attack.kind}: {name} = {one_line(value)} contains a blank. Give a value without blanks")
         words.append(f"{name}={value}")
     return " ".join(words)
 
@@ -225,7 +225,7 @@ def audit_questions(
     shared = next((item for item in items if item.id not in new), None)
     if shared is not None:
         raise InputError(
-            f"the question {one_line(shared.question, width=60)!r} is in the holdout file and in another split. A "
-            "holdout item is one that no model was taught"
+            f"the question {one_line(shared.question, width=60)!r} is in the holdout file and in another split. "
+            "Remove it from the holdout file"
         )
     return replace(splits, splits={**splits.splits, "holdout": items})

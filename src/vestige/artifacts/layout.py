@@ -277,7 +277,7 @@ class RunFolder:
         for file in (self.report, self.verdicts, self.tables):
             if file.exists():
                 raise InputError(
-                    f"{one_line(str(file), width=300)} is there already, and no run of Vestige wrote it. Choose "
+                    f"{one_line(str(file), width=300)} exists, and Vestige did not write it. Choose "
                     "another folder, so that nothing is overwritten."
                 )
 

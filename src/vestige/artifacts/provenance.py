@@ -138,7 +138,7 @@ def read_provenance(path: Path) -> Fields:
     if not isinstance(stored, dict) or not all(
         isinstance(stored[name], kind) for name, kind in parts.items() if name in stored
     ):
-        raise InputError(f"{path} does not hold what Vestige writes. Delete it")
+        raise InputError(f"{path} is not a file that Vestige wrote. Delete it")
     return stored
 
 

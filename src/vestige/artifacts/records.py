@@ -354,9 +354,11 @@ def read_scored_records(folder: EvalFolder) -> list[Fields]:
     """Return the records with the values of their metrics."""
     records, scores = read_records(folder), list(read_scores(folder))
     if not all(isinstance(row, dict) for row in (*records, *scores)):
-        raise InputError(f"{folder.records} or {folder.scores.name} holds a line that is no JSON object. {OR_DELETE}")
+        raise InputError(
+            f"{folder.records} or {folder.scores.name} contains a line that is not a JSON object. {OR_DELETE}"
+        )
     if len(records) != len(scores):
-        raise InputError(f"{folder.path}: its records and scores are not of one length. Evaluate again")
+        raise InputError(f"{folder.path}: its records and scores have different lengths. Evaluate again")
     return [{**r, **s} for r, s in zip(records, scores, strict=True)]
 
 
@@ -498,5 +500,5 @@ def write_prompt(folder: AttackFolder, prompt: KeptPrompt) -> None:
 def read_prompt(folder: AttackFolder) -> KeptPrompt:
     """The prompt of an attack. One that lacks something is refused by file and field."""
     if not folder.prompt.is_file():
-        raise InputError(f"{folder.path} holds no searched prompt. Name the folder of a gcg or prefix attack")
+        raise InputError(f"{folder.path} contains no searched prompt. Name the folder of a gcg or prefix attack")
     return load(folder.prompt, KeptPrompt, remedy="Delete the attack's folder and run again")

@@ -469,7 +469,7 @@ def read_table(path: Path) -> ScoreTable:
         except InputError:
             raise
         except (OSError, EOFError, ValueError, RecursionError, zlib.error) as error:
-            raise InputError(f"{path}: this is no score table. Judge the scores again.") from error
+            raise InputError(f"{path}: this is not a score table. Judge the scores again.") from error
     if not isinstance(first, dict) or first.get("schema") != SCHEMA:
         raise InputError(f"{path}: another version of Vestige wrote this score table. Judge the scores again.")
     header = typed(path, _Header, first)

@@ -427,7 +427,7 @@ def read_baseline(path: Path) -> Earlier:
         return {(row["forget"], row["subject"], row["claim"]): row for row in rows}
     where = one_line(str(file), width=200)
     if not file.is_file():
-        raise InputError(f"there is no {where} to hold the verdicts against. Give a run's folder or its verdicts.json")
+        raise InputError(f"there is no {where} to compare the verdicts with. Give a run's folder or its verdicts.json")
     try:
         rows = {(row["forget"], row["subject"], row["claim"]): row for row in read_json(file)}
         # A row without margins could be held against none.
@@ -436,7 +436,7 @@ def read_baseline(path: Path) -> Earlier:
     # Others' JSON may hold anything in the place of a row.
     except (TypeError, KeyError, AttributeError):
         pass
-    raise InputError(f"{where} is no verdicts.json of an audit")
+    raise InputError(f"{where} is not the verdicts.json of an audit. Give a run's folder or its verdicts.json")
 
 
 def _margins(row: Record) -> Fields:
@@ -448,7 +448,7 @@ def comparable(baseline: Earlier, forget: str, margins: Record, rules: object) -
     """Refuse a baseline without verdicts on this forget set, or of other margins or rules."""
     of_set = [row for (name, _, _), row in baseline.items() if name == forget]
     if not of_set:
-        raise InputError("the baseline has no verdict on the forget set that was audited")
+        raise InputError("the baseline has no verdict on the audited forget set. Give an audit of the same forget set")
     for row in of_set:
         if _margins(row) != margins:
             raise InputError("the baseline was judged at other margins. Judge it again at these (--rejudge)")

@@ -74,10 +74,10 @@ class AblateSettings(AttackSettings):
     def plan(self, splits: Splits, *, seed: int) -> Attack:
         """Refuse fewer than two items on either side."""
         if len(splits.get("retain", ())) < 2:
-            raise InputError("its cost is measured on retained items, and there are none")
+            raise InputError("the attack measures its cost on two retained items or more. Name them with --retain")
         attack = planned_on_part(self, self.items, splits, seed=seed)
         if len(attack.shown) < 2:
-            raise InputError("it is led by half of the forget items, and that is one. Two are needed")
+            raise InputError("two forget items are needed to find a direction, and others to test it. Add forget items")
         return attack
 
     def run(self, work: Work, loaded: LoadedModel) -> Ended:

@@ -316,7 +316,10 @@ def _texts_of_facts(work: Work, loaded: "LoadedModel") -> "list[Encoded]":
         # From `start` on, or tokens that both ends have alike would be counted twice and the place come out too short.
         behind = _n_alike(prompt[start:][::-1], plain[start:][::-1])
         if start == 0:
-            raise InputError("the prompts of this model begin with no token of their own, so facts cannot be measured")
+            raise InputError(
+                "the prompts of this model have no first token of their own, so facts cannot be measured. Leave this "
+                "attack out"
+            )
         texts.append(Encoded(prompt, start, len(prompt) - behind, len(prompt) - behind))
     return texts
 

@@ -171,7 +171,7 @@ def find_attack(name: str) -> type[AttackSettings]:
         raise InputError(f"no attack {one_line(name)!r}. {closest(name, list(names))}")
     attack = brought("attack", name, names[name].home)
     if not (isinstance(attack, type) and issubclass(attack, AttackSettings)):
-        raise InputError(f"attack {name!r}: {names[name].home} is no attack. See docs/extend.md")
+        raise InputError(f"attack {name!r}: {names[name].home} is not an attack. See docs/extend.md")
     return attack
 
 
@@ -183,7 +183,7 @@ def attack_of(plan: PlannedAttack) -> AttackSettings:
 def plan_all(asked: Record, splits: Splits, *, seed: int) -> Planned:
     """The attacks of an audit, from its settings by name, in the order of the table. Each name once."""
     if not splits.get("forget"):
-        raise InputError("there are no forget items, so no attack has anything to ask")
+        raise InputError("there are no forget items, so no attack can be tested. Name some with --forget")
     by_name: dict[str, Attack] = {}
     untested: list[str] = []
     # These come first, so that a further attack of the same name is the one that is told apart.

@@ -249,7 +249,7 @@ def shown_and_tested(material: Material, n: int, splits: Mapping[str, Sequence[I
     """
     forget = tuple(splits.get("forget", ()))
     if not forget:
-        raise InputError("there are no forget items, so no attack has anything to ask")
+        raise InputError("there are no forget items, so no attack can be tested. Name some with --forget")
     if material == "forget":
         return ShownAndTested(_first(n, forget, "forget", seed), forget, shows_answers=True)
     if material == "forget_part":

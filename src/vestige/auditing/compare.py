@@ -238,7 +238,9 @@ def _items(part: LogPart, questions: Questions, own: dict[Items, Items], file: P
     except InputError as error:
         raise InputError(f"{file}{error}") from error
     if items is None:
-        raise InputError(f"{file}: {part.name} has no text or id by which its questions can be matched.")
+        raise InputError(
+            f"{file}: {part.name} has no text or id to match its questions by. Give a log with one of them."
+        )
     return items
 
 

@@ -226,7 +226,7 @@ def foresee_audit(request: AuditRequest) -> AuditPower:
     is_quick = QUICK_SAID in request.untested
     request, thresholds = plan_audit(request, contexts=False), request.settings.of_gap(_GAP_BITS)
     if thresholds.scope == "population":
-        raise InputError("a plan is made for verdicts about these facts. Leave scope=population out")
+        raise InputError("a plan predicts verdicts about these facts only. Leave scope=population out")
     splits = request.splits.splits
     judged = [i for i in splits["forget"] if request.splits.scopes.get(i.id, "free") == "free"]
     # Where the retain set gives every answer away all are judged, as in `ground.judged_items`.
@@ -368,7 +368,7 @@ def _typical(questions: Sequence[Question], n_holdout: int, n_forget: int) -> No
             chosen = [form for form in question.settings.model_dump()["forms"] if QUESTION_FORMS[form].words]
             kinds |= {"generate_plain" if form == "plain" else form: "words" for form in chosen}
     if not kinds:
-        raise InputError("none of the evaluations asks for answers, so nothing can be planned. Ask at least qa")
+        raise InputError("no evaluation asks for answers, so nothing can be planned. Add qa")
     graded, shares = {form.name for form in FORMATS if form.graded}, {}
     for name, kind in kinds.items():
         fact, ruler = _SHARES[kind]

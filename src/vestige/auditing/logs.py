@@ -240,7 +240,7 @@ class _Reading:
         read = _by_task([parsed for parsed in read if parsed.entry.name not in out], self.stated.splits)
         target = [parsed for parsed in read if parsed.entry.is_target]
         if not target:
-            raise InputError("no log is the target's, the model before unlearning. Give one as target=FILE")
+            raise InputError("no log is from the target, the model before unlearning. Add it as target=FILE")
         for parsed in read:
             try:
                 _refuse_other_prompts(parsed, target)
@@ -451,7 +451,7 @@ def _refuse_unused(how: How, read: Sequence[_ParsedLog]) -> None:
     """Refuse a range of a score that no log has: a misspelt one would leave the score as it is."""
     names = sorted({part.name for parsed in read for part in parsed.log.parts})
     if how.columns and all(reader_of(parsed.entry.path, how.columns.get("score", "")) != "rows" for parsed in read):
-        raise InputError("column:KIND=NAME goes with logs in rows of your own, and none is of this kind. Leave it out.")
+        raise InputError("column:KIND=NAME is for tables of your own, and none of the logs is one. Leave it out.")
     said = " ".join(problem for parsed in read for problem in parsed.log.unread)
     for name in how.scales:
         if not {name, f"{FROM_NATS}{name}"} & {*names} and name not in said:

@@ -142,8 +142,8 @@ def predicting(group: LogGroup) -> LogGroup:
     control = next((log.name for log in group.logs if log.role == "retrained"), None)
     if control is not None:
         raise InputError(
-            f"controls are predicted where none was retrained, and {one_line(control, width=60)} is one. Leave it out, "
-            "or judge by the controls that you have."
+            f"controls are predicted only without retrained models, and {one_line(control, width=60)} is one. Leave it "
+            "out, or judge by the controls that you have."
         )
     return group._replace(logs=(*group.logs, *never_saw(group.name)))
 

@@ -183,7 +183,7 @@ def check_request(request: AuditRequest, *, whole: bool = True) -> None:
             f"{len(both)} items of {forget_name} are in the retain set too. Give a retain set without them"
         )
     if not splits.get("retain"):
-        raise InputError("there is no retain set for the measure of lost knowledge. Name it with --data or --retain")
+        raise InputError("there is no retain set to measure lost knowledge. Name it with --data or --retain")
     if not request.settings.evals:
         raise InputError("evals is empty. Name at least one, such as qa")
     # Before an hour is spent on the others: is every model there, whole, and with weights that are read?

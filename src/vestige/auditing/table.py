@@ -113,7 +113,7 @@ def read_scores(table: Any) -> list[Fields]:
     else:
         placed = [(f"row {n}", row) for n, row in enumerate(_records(table), 1)]
     if not placed:
-        raise InputError("the table of scores holds no rows")
+        raise InputError("the table of scores has no rows. Give a row for each answer")
     spelled = [(where, _spelled(where, row)) for where, row in placed]
     rows = [_scored(where, row) for where, row in spelled]
     _refuse_mixed(spelled, rows)
@@ -281,7 +281,7 @@ def _number(where: str, name: str, value: Any) -> float | None:
     number = number_of(value)
     if number is None or not math.isfinite(number):
         raise InputError(
-            f"{where}: the column {name} holds {one_line(repr(value))}, which is no number. Leave it empty if the "
+            f"{where}: the column {name} holds {one_line(repr(value))}, which is not a number. Leave it empty if the "
             "question was not answered, and give the reason."
         )
     return number
@@ -671,11 +671,11 @@ def _names_by_role(table: ScoreTable) -> dict[str, list[str]]:
         many = f"has {len(names['target'])} ({listed(names['target'])})" if names["target"] else "has none"
         raise InputError(f"a judgement has one target, the model before unlearning, and the table {many}. Give it one")
     if not names["unlearned"]:
-        raise InputError("no model of the table is unlearned, so there is nothing to judge. Give one this role")
+        raise InputError("no model in the table has the role unlearned. Give this role to the models to judge")
     if len(names["placebo"]) > 1:
         raise InputError(f"a judgement has one placebo, and the table has {listed(names['placebo'])}. Name one")
     if not table.items("forget"):
-        raise InputError("no item of the table is in the split forget, so there is nothing to judge")
+        raise InputError("no item in the table is in the split forget. Give this split to the questions to forget")
     if not names["retrained"] and not table.chances and not table.items("retain"):
         raise InputError(
             "the table has neither a retrained model nor the column chance, so the score of a model without "

@@ -122,7 +122,7 @@ def audit_command(
         if used:
             raise InputError(problem)
     if seal and not plan:
-        raise InputError("--seal writes what --plan prints. Give both, and the models, then run the audit")
+        raise InputError("--seal needs --plan and the models. Give them, then run the audit")
     if why and not plan and not dry_run and not call.given.values and _names_only(given, ("output_dir",)):
         return _print_and_end(api.read_audit(given["output_dir"]), earlier, why=why, as_json=as_json)
     # Without data the two files are the data.
@@ -177,7 +177,9 @@ def _taken(given: Record, logs: Sequence[str], controls: Sequence[str], *, witho
     if plan or not _names_only(given, [name for name in named if name in given]):
         raise InputError("--logs judges logs and needs no model. Only --forget, --output-dir and margins go with it")
     if without_controls and controls:
-        raise InputError("--without-controls predicts the controls that --controls takes from the bank. Give one.")
+        raise InputError(
+            "--without-controls predicts the controls that --controls takes from the bank. Give one of the two."
+        )
     taken = take(logs, given.get("forget"), without_controls=without_controls, without_target=bank is not None)
     return with_bank(taken, controls, bank)
 
@@ -240,7 +242,7 @@ def _required(names: Sequence[str]) -> TextTuple:
     for name in names:
         claim = name.strip().lower().replace("_", " ")
         if claim not in CLAIMS:
-            raise InputError(f"--require {one_line(name, width=60)!r} is no claim. {closest(claim, list(CLAIMS))}")
+            raise InputError(f"--require {one_line(name, width=60)!r} is not a claim. {closest(claim, list(CLAIMS))}")
         claims.append(claim)
     return tuple(claims)
 

@@ -642,7 +642,7 @@ def numbers(words: Sequence[str], option: str, kind: type = float) -> list[Any]:
         try:
             values.append(kind(word))
         except ValueError as error:
-            raise InputError(f"{option} {one_line(word)!r} is no number. Give numbers such as 3 or 1e-5") from error
+            raise InputError(f"{option} {one_line(word)!r} is not a number. Give numbers such as 3 or 1e-5") from error
     return values
 
 

@@ -91,9 +91,7 @@ def init_command(
     options = {"data": data, "forget": forget, "edge_key": edge_key}
     settings, text = output_dir / "audit.toml", _settings_file(options, audited, holdout)
     if settings.exists() and settings.read_text(encoding="utf-8") != text:
-        raise InputError(
-            f"{settings} is there already and is not what these options give. Edit it, or name another folder"
-        )
+        raise InputError(f"{settings} exists and differs from these options. Edit it, or name another folder")
     # Before the file is written: what cannot be planned leaves nothing behind.
     models = named_models(audited.target, list(audited.unlearned), list(audited.retrained))
     plan = foresee_audit(AuditRequest(models, splits, AuditSettings()))

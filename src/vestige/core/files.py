@@ -371,7 +371,7 @@ def locked(lock: Path, *, patience_seconds: float | None = 10.0) -> Iterator[Non
     while (handle := _take(lock)) is None:
         if until is not None and time.monotonic() > until:
             busy = lock.parent if lock.name == ".lock" else lock.parent / lock.stem.removeprefix(".")
-            raise InputError(f"another command is at work in {busy}. Wait for it or choose another folder")
+            raise InputError(f"another command is running in {busy}. Wait for it or choose another folder")
         time.sleep(0.1)
     with handle:
         yield

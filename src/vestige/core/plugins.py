@@ -35,7 +35,7 @@ def brought(kind: str, name: str, home: str) -> Any:
     try:
         loaded = import_module(module)
     except ImportError as error:
-        raise InputError(f"{kind} {name!r}: {error}. Its package has to be installed or on PYTHONPATH") from error
+        raise InputError(f"{kind} {name!r}: {error}. Install its package or add it to PYTHONPATH") from error
     if attribute:
         return vars(loaded).get(attribute)
     return loaded

@@ -63,7 +63,7 @@ def check_files(folder: Path, manifest: Record) -> None:
         path = folder / name
         # Whoever sent the folder could have any file of the reader hashed, and learn of it.
         if Path(name).is_absolute() or ".." in Path(name).parts or not isinstance(facts, dict):
-            raise InputError(f"{folder / MANIFEST}: {name!r} is no file of this folder. Compile again")
+            raise InputError(f"{folder / MANIFEST}: {name!r} is not a file of this folder. Compile again")
         if not path.is_file():
             raise InputError(f"{path}: missing, though {MANIFEST} lists it. {_AGAIN}")
         if file_digest(path) != facts.get("sha256"):

@@ -291,7 +291,7 @@ def n_first(limit: str, n: int) -> int:
 def refuse_blank(name: str | Path) -> None:
     """Refuse an empty name, as of a shell's variable that is not set: as a path it is the folder that one is in."""
     if not str(name).strip():
-        raise InputError("an empty name is no data set and no forget set. Give a file, a folder, an id or a selector")
+        raise InputError("the name of a data set or forget set is empty. Give a file, a folder, an id or a selector")
 
 
 def source_table(source: str | Path, *, split: str, config: str | None) -> SourceTable:

@@ -205,13 +205,13 @@ def _json(source: str, content: bytes) -> SourceTable:
     if isinstance(value, dict) and "data" in value:
         others = [name for name, inner in value.items() if isinstance(inner, list) and name != "data"]
         if others:
-            raise InputError(f"{source}: holds lists beside data ({shown(others)}). Give one list of objects")
+            raise InputError(f"{source}: contains other lists next to data ({shown(others)}). Give one list of objects")
         value = value["data"]
     elif isinstance(value, dict):
         value = [value]
     if not isinstance(value, list):
         raise InputError(
-            f'{source}: holds {_kind(value)} where rows belong. Give a list of objects or {{"data": [...]}}'
+            f'{source}: holds {_kind(value)} in place of rows. Give a list of objects or {{"data": [...]}}'
         )
     return _table(source, (_row(source, f"row {i}", row) for i, row in enumerate(value, 1)))
 

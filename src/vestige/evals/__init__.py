@@ -46,8 +46,7 @@ def find_eval(name: str) -> "type[Evaluation]":
     if not (isinstance(evaluation, type) and issubclass(evaluation, Evaluation)):
         # Until 0.2 an evaluation was a module of functions.
         raise InputError(
-            f"evaluation {name!r}: {home} is no class of vestige.evals.base.Evaluation, which an evaluation is and a "
-            "module of functions no longer. See docs/extend.md"
+            f"evaluation {name!r}: {home} is not a subclass of vestige.evals.base.Evaluation. See docs/extend.md"
         )
     if lacking := sorted(evaluation.__abstractmethods__):
         raise InputError(f"evaluation {name!r}: {home} has no {lacking[0]}. See docs/extend.md")

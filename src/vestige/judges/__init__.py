@@ -36,5 +36,5 @@ def find_judge(name: str) -> "type[JudgeSettings]":
     from vestige.judges.base import JudgeSettings
 
     if not (isinstance(judge, type) and issubclass(judge, JudgeSettings)):
-        raise InputError(f"judge {name!r}: {names[name].home} is no judge. See docs/extend.md")
+        raise InputError(f"judge {name!r}: {names[name].home} is not a judge. See docs/extend.md")
     return judge

@@ -91,7 +91,7 @@ class ServerReplies:
         try:
             return [Kept(**reply) for reply in stored["replies"]]
         except (TypeError, KeyError) as error:
-            raise InputError(f"{path} is no file of kept replies. Remove it to have its request asked again") from error
+            raise InputError(f"{path} is not a file of stored replies. Remove it to repeat its request") from error
 
     def write(self, name: str, url: str, body: Record, replies: Sequence[Kept]) -> None:
         """Count the last reply to a request, and store all replies."""
@@ -134,7 +134,7 @@ class ServerReplies:
                 self.taken = self.taken.plus(Amount(1, int(row["prompt_tokens"]), int(row["completion_tokens"])))
                 self.models[str(row["asked"]), str(row["answered"])] += 1
         except (ValueError, TypeError, KeyError, RecursionError) as error:
-            raise InputError(f"{self.listed} is no list of replies. Take another output folder") from error
+            raise InputError(f"{self.listed} is not a list of replies. Choose another output folder") from error
 
     def other_models(self) -> list[str]:
         """Return a sentence for each model whose replies carry another or several names."""

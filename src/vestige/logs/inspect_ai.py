@@ -184,7 +184,7 @@ def _stored(path: Path) -> tuple[Record, Any]:
         return _archive(path)
     stored = read_value(path)
     if not isinstance(stored, dict):
-        raise InputError(f"{path}: is no log of Inspect. Give the file that Inspect wrote.")
+        raise InputError(f"{path}: is not a log of Inspect. Give the file that Inspect wrote.")
     return stored, stored.get("samples")
 
 

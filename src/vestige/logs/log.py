@@ -384,7 +384,7 @@ class LogReading:
         )
         columns = (part.ids, part.prompts, part.answers, part.replies)
         if any(len(column) not in (0, len(values)) for column in columns):
-            raise InputError(f"{self.path}: {label} has not as many texts as scores. The log is damaged.")
+            raise InputError(f"{self.path}: {label} has another number of texts than of scores. The log is damaged.")
         self.parts.append(part)
 
     def _nats_problem(self, name: str, values: Scores) -> str:
@@ -418,7 +418,7 @@ class LogReading:
         measurement = typed(self.path, Measurement, notes[first]["measurement"])
         for split, places in by_split.items():
             if split not in get_args(Split):
-                raise InputError(f"{self.path}: {one_line(split, width=40)!r} is no split. The export was changed.")
+                raise InputError(f"{self.path}: {one_line(split, width=40)!r} is not a split. The export was changed.")
             known = [_noted(self.path, notes[n]) for n in places]
             values = [number_of(scores[n]) for n in places]
             if measurement.direction < 0:
@@ -450,7 +450,9 @@ class LogReading:
 def _noted(path: Path, note: Record) -> Noted:
     chance = note.get("chance")
     if chance is not None and (not isinstance(chance, int | float) or not math.isfinite(chance)):
-        raise InputError(f"{path}: the chance {one_line(str(chance), width=40)} is no number. The export was changed.")
+        raise InputError(
+            f"{path}: the chance {one_line(str(chance), width=40)} is not a number. The export was changed."
+        )
     drawn_from = note.get("drawn_from") or 0
     if not isinstance(drawn_from, int):
         raise InputError(f"{path}: a question is drawn from a number of questions. The export was changed.")
@@ -727,7 +729,9 @@ def _slowly(path: Path, number: int, line: bytes) -> Any:
 def listed(where: Path, value: Any, keys: Sequence[str]) -> list[Record]:
     """A list of objects that all have `keys`, or an InputError."""
     if not isinstance(value, list) or not all(isinstance(row, dict) and all(k in row for k in keys) for row in value):
-        raise InputError(f"{where}: is no list of objects with {', '.join(keys)}. The log is damaged or another tool's")
+        raise InputError(
+            f"{where}: is not a list of objects with {', '.join(keys)}. The log is damaged or another tool's"
+        )
     return value
 
 
@@ -737,5 +741,5 @@ def refuse_repeated(where: Path, of: str, documents: Sequence[Any]) -> None:
     if times > 1:
         raise InputError(
             f"{where}: document {one_line(str(document), width=60)} appears {times} times "
-            f"({one_line(of, width=60)}), and it is one question. Leave one line"
+            f"({one_line(of, width=60)}), although it is one question. Keep one line"
         )

@@ -73,7 +73,7 @@ def read_roles(path: Path) -> tuple[RoleLine, ...]:
             )
         role = values.get("role", "").lower()
         if role not in ROLES:
-            raise InputError(f"{path}, line {number}: {one_line(role)!r} is no role. {closest(role, list(ROLES))}")
+            raise InputError(f"{path}, line {number}: {one_line(role)!r} is not a role. {closest(role, list(ROLES))}")
         # As Windows writes paths.
         lines.append(RoleLine(**values | {"role": role, "pattern": values["pattern"].replace("\\", "/")}))
     if not lines:

@@ -247,7 +247,7 @@ def _refuse_totals(path: Path, rows: Sequence[Record], column: TextMapping) -> N
         if asks and row.get(question) in (None, ""):
             raise InputError(f"{path}: row {number} has no question. Delete it if it sums up the others.")
         if item and str(row.get(item)).strip().lower() in _TOTALS:
-            raise InputError(f"{path}: row {number} is called {row[item]!r} and is no question. Delete it.")
+            raise InputError(f"{path}: row {number} is called {row[item]!r} and is not a question. Delete it.")
 
 
 def _add_rows(
@@ -266,7 +266,7 @@ def _add_rows(
             # Of two scores neither is the model's: the first could hide what the second shows.
             if any(first.get(name) != row.get(name) for name in (row if "options" in scores else scores)):
                 asked = one_line(str(row[question]))
-                raise InputError(f"{reading.path}: {asked!r} has two rows with other scores. Give it one row.")
+                raise InputError(f"{reading.path}: {asked!r} has two rows with different scores. Keep one.")
         if len(apart) < len(rows):
             reading.unread.append(f"{split}: {len(rows) - len(apart)} rows that repeat a question and its answer")
         about["ids"], rows = list(apart), list(apart.values())

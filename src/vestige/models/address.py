@@ -155,7 +155,7 @@ def server_parts(text: str) -> SplitResult:
         raise InputError(f"the model's address holds a user. Give it like {FORM}, and the key in the environment")
     plain = all("!" <= c <= "~" for c in parts.netloc + parts.path)
     if parts.scheme not in ENGINES or not host or port == 0 or not plain:
-        raise InputError(f"{one_line(text)!r} is no model's address. Give it like {FORM}")
+        raise InputError(f"{one_line(text)!r} is not a model's address. Give it like {FORM}")
     return parts
 
 

@@ -90,7 +90,7 @@ def load_embedder(model: str = HUB_ID, *, device: str = "auto") -> Embedder:
     """The embedder in a local folder, or of a hub id. `HUB_ID` is looked for here first (`minilm_folder`)."""
     folder = embedder_folder(model)
     if not (folder / "tokenizer.json").is_file():
-        raise InputError(f"{folder} holds no tokenizer.json, so it is no embedder that Vestige can read")
+        raise InputError(f"{folder} holds no tokenizer.json, so Vestige cannot read it as an embedder. Fetch it again")
     with quietly(), refusing(f"cannot load the embedder in {folder}"):
         encoder, info = AutoModel.from_pretrained(
             folder, dtype=torch.float32, use_safetensors=True, local_files_only=True, output_loading_info=True

@@ -400,7 +400,7 @@ def open_endpoint(settings: ModelSettings) -> EndpointModel:
         tokenizer_most = tokenizer.model_max_length
         most = to.context or most or (tokenizer_most if tokenizer_most < 10**9 else None)
         if most is None:
-            raise InputError(f"{to.shown} does not say how many tokens its model reads. Say it: ?context=4096")
+            raise InputError(f"{to.shown} does not say how many tokens its model reads. Add ?context=4096")
     elif settings.chat_template:
         raise InputError(f"{to.shown} renders prompts itself. Leave --chat-template out, or give ?tokenizer=FOLDER")
     else:

@@ -282,10 +282,10 @@ def read_config(folder: Path, *, trust_remote_code: bool) -> PreTrainedConfig:
     """The config of a model that predicts the next token from those before it. Any other value is refused."""
     path = folder / "config.json"
     if not path.is_file():
-        raise InputError(f"{folder} holds no config.json, so it is no Hugging Face model folder")
+        raise InputError(f"{folder} holds no config.json, so it is not a Hugging Face model folder. Give one")
     raw = read_json(path)
     if not isinstance(raw, dict):
-        raise InputError(f"{path} is no table of settings. Fetch the model again")
+        raise InputError(f"{path} is not a table of settings. Fetch the model again")
     _check_counts(raw, path)
     if quantised := raw.get("quantization_config"):
         method = ""
@@ -304,7 +304,7 @@ def read_config(folder: Path, *, trust_remote_code: bool) -> PreTrainedConfig:
             drop_choices(config)
         values = config.get_text_config(decoder=True).to_dict()
     if config.is_encoder_decoder or values.get("is_causal") is False or values.get("use_bidirectional_attention"):
-        raise InputError(f"{path} describes no causal decoder ({config.model_type}). Vestige asks causal models alone")
+        raise InputError(f"{path} describes no causal decoder ({config.model_type}). Give a causal language model")
     if config.model_type in MODEL_FOR_MASKED_LM_MAPPING_NAMES and not values.get("is_decoder", values.get("causal")):
         raise InputError(
             f"{path} describes an encoder ({config.model_type}, is_decoder false), which reads later tokens too. "
@@ -435,7 +435,7 @@ def adapter_config(adapter: Path) -> Fields:
     path = adapter / "adapter_config.json"
     config = read_json(path)
     if not isinstance(config, dict):
-        raise InputError(f"{path} is no table of settings. Fetch or make the adapter again")
+        raise InputError(f"{path} is not a table of settings. Fetch or make the adapter again")
     if config.get("megatron_config"):
         raise InputError(f"{path}: megatron_config names a module to import. Nothing that a model brings is run")
     _check_counts(config, path)

@@ -245,7 +245,9 @@ def context_tokens(model: PreTrainedModel) -> int:
             return number
     if model.config.model_type in STATES:
         return sys.maxsize
-    raise InputError(f"the config of {model.config.model_type!r} does not say how many tokens the model reads")
+    raise InputError(
+        f"the config of {model.config.model_type!r} does not state the longest input. Add max_position_embeddings"
+    )
 
 
 def pick_device(name: str) -> torch.device:

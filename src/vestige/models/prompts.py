@@ -66,7 +66,7 @@ def own_template(tokenizer: PreTrainedTokenizerBase) -> str:
             )
         template = template["default"]
     if template is not None and not isinstance(template, str):
-        raise InputError(f"the chat template of the tokeniser is no text but a {type(template).__name__}")
+        raise InputError(f"the chat template of the tokeniser is not text but a {type(template).__name__}")
     if template is None:
         return PLAIN_TEMPLATE
     return template

@@ -153,9 +153,9 @@ def build_bundle(
     with each sentence on omitted parts.
     """
     if out.exists():
-        raise InputError(f"{out} exists. Name a folder that does not")
+        raise InputError(f"{out} exists. Name a new folder")
     if sign_with is not None and not sign_with.is_file():
-        raise InputError(f"{sign_with}: no such key. Ssh-keygen -t ed25519 -f {sign_with} makes one")
+        raise InputError(f"{sign_with}: there is no such key. Make one: ssh-keygen -t ed25519 -f {sign_with}")
     if sign_with is not None and shutil.which("ssh-keygen") is None:
         raise InputError("ssh-keygen, which signs, is not installed. Install OpenSSH, or leave --sign-with out")
     folder = RunFolder(run)
@@ -164,11 +164,11 @@ def build_bundle(
     linked = next((path for path in sources if path.is_symlink()), None)
     if linked is not None:
         raise InputError(
-            f"{one_line(str(linked), width=300)} is a link, and a bundle holds files of the run. Remove it"
+            f"{one_line(str(linked), width=300)} is a link, and a bundle contains only files of the run. Remove it"
         )
     contents = read_contents(folder, verify=True)
     if not contents.audits:
-        raise InputError(f"{run}: no finished audit, so there is nothing to give evidence of. Run vestige audit first")
+        raise InputError(f"{run}: there is no finished audit. Run `vestige audit` first")
     redactor = None if redact is None else Redactor(redaction_key(redact), contents)
     if redactor is not None:
         contents = redactor(replace(contents, probes=()))

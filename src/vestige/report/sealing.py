@@ -174,7 +174,7 @@ def check_timestamp(reply: Path, sums: Path) -> str:
     name = re.search(r"^Hash Algorithm: (sha256|sha384|sha512)\s*$", printed, re.MULTILINE)
     time = re.search(r"^Time stamp: (.+)$", printed, re.MULTILINE)
     if "Status: Granted" not in printed or name is None or time is None:
-        raise InputError(f"{reply} is no granted RFC 3161 timestamp. Ask the authority again.")
+        raise InputError(f"{reply} is not a granted RFC 3161 timestamp. Ask the authority again.")
     dump = printed.partition("Message data:")[2].partition("Serial number:")[0]
     # A line is `0000 - 2c f2 4d-ba 5f   ,.M._`: the place, up to sixteen bytes, and the same as characters.
     lines = re.findall(r"^\s+[0-9a-f]{4} - ((?:[0-9a-f]{2}[ -]){1,16})", dump, re.MULTILINE)

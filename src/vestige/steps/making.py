@@ -190,8 +190,8 @@ def make_subject(
         _seen_by_all(folder, saved, world)
     if is_adapter(folder.model) != (saving.form == "adapter"):
         raise InputError(
-            f"{folder.path} holds the model in another form than {saving.form!r}. Choose another folder or start over "
-            "with --fresh"
+            f"{folder.path} contains the model in another form than {saving.form!r}. Choose another folder or start "
+            "over with --fresh"
         )
     return saved
 

@@ -96,7 +96,7 @@ def any_subject(
     `through` names a model whose tokeniser and chat template replace those in the subject's own folder.
     """
     if role not in ROLES:
-        raise InputError(f"no role {role!r}. {closest(role, list(ROLES))}")
+        raise InputError(f"there is no role {role!r}. {closest(role, list(ROLES))}")
     subject = _own_subject(settings, dtype, verify=verify)
     if subject is not None:
         if through is not None:
@@ -109,7 +109,7 @@ def any_subject(
         files = {str((subject.folder.path / name).resolve()): digest for name, digest in subject.made.files.items()}
         return replace(subject, folder=folder, made=replace(subject.made, files=files), elsewhere=True)
     if output_dir is None:
-        raise InputError(f"{settings.model} was not made by Vestige. Say with --output-dir where the evidence goes")
+        raise InputError(f"{settings.model} was not made by Vestige. Name the folder of the evidence with --output-dir")
     if is_address(settings.model) and dtype is not None:
         raise InputError(f"{shown_address(settings.model)} answers in its server's number format. Leave --dtype out")
     spec = _outside_spec(settings, role, name, through)

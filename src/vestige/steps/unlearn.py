@@ -238,7 +238,7 @@ def recipe_asked(request: UnlearnRequest) -> Recipe:
     """How the target was trained, for a method that trains from the start. Refused where nobody said."""
     if request.recipe is None:
         raise InputError(
-            f"method {request.method!r} trains from the start and was not told how the target was trained. Name the "
+            f"method {request.method!r} trains from the start, and the target does not record its training. Name the "
             "model to begin with"
         )
     return request.recipe
@@ -394,7 +394,7 @@ def _answers(request: UnlearnRequest, method: Method, target: LoadedModel, world
             "data, name what to keep by --retain, or take a method that reads the forget set alone, as npo does"
         )
     if "idk" in splits and not request.idk:
-        raise InputError(f"method {request.method!r} needs answers that decline to know, and there are none")
+        raise InputError(f"method {request.method!r} needs refusals, and there are none. Give them with --idk")
     answers: _Answers = {}
     if "idk" in splits:
         answers["idk"] = (request.idk,) * len(request.forget_items)

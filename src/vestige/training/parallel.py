@@ -102,7 +102,7 @@ def _place() -> tuple[int, int]:
     way_out = "Start several processes with torchrun, or unset WORLD_SIZE for one"
     size = os.environ["WORLD_SIZE"]
     if not size.isdecimal() or int(size) == 0:
-        raise InputError(f"WORLD_SIZE is {one_line(size)!r}, which is no number of processes. {way_out}")
+        raise InputError(f"WORLD_SIZE is {one_line(size)!r}, which is not a number of processes. {way_out}")
     if int(size) == 1:
         return 0, 1
     missing = [n for n in ("RANK", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT") if n not in os.environ]

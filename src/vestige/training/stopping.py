@@ -216,5 +216,5 @@ def parse_every(text: str) -> Every:
     """A pace from `3` or `3 epochs`, or `50 steps`."""
     match = _EVERY.fullmatch(text.strip())
     if match is None or int(match[1]) == 0:
-        raise InputError(f"{one_line(text, width=40)!r} is no pace. Say '1 epoch', '2 epochs' or '50 steps'")
+        raise InputError(f"{one_line(text, width=40)!r} is not a pace. Write '1 epoch', '2 epochs' or '50 steps'")
     return Every(int(match[1]), (match[2] or "").startswith("step"))
