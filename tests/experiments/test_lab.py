@@ -12,7 +12,7 @@ import vestige
 from vestige.core.errors import InputError, NothingToTeach, PartialFailure
 from vestige.core.progress import progress_bar
 from vestige.experiments import EXPERIMENTS, find_experiment
-from vestige.experiments.cost import costs
+from vestige.experiments.cost import costs, operations
 from vestige.experiments.holes import probe_table
 from vestige.experiments.lab import Lab, Question, with_objects
 from vestige.experiments.mt_bench import mt_bench
@@ -229,6 +229,6 @@ def test_progress_counts_a_step_by_its_operations_and_hears_the_bar_within_it(tm
     lab.step(f"{__name__}:tell_half", name="half")
     lab.step(f"{__name__}:one", name="two", value=2)
     heard = []
-    lab.run(run_tasks, workers=1, show=lambda share, _names: heard.append(share))
-    # Neither step trains, so each weighs the same: half of the first is a quarter of all.
+    lab.run(run_tasks, operations, workers=1, show=lambda share, _names: heard.append(share))
+    # Neither step trains, so each has the same weight: half of the first is a quarter of all.
     assert 0.25 in heard

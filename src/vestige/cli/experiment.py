@@ -75,6 +75,7 @@ def experiment_command(
             raise InputError(f"--{text} {number} is too small. Give at least {least}.")
     if cpu and models:
         raise InputError("The CPU size is for builtin:tiny. Give --models or --cpu.")
+    from vestige.experiments.cost import costs, operations
     from vestige.experiments.lab import Lab, bits
     from vestige.experiments.tables import as_markdown, tables, write
     from vestige.steps.runner import Executor, run_tasks, workers_for
@@ -103,8 +104,6 @@ def experiment_command(
     if sets and not lab.steps:
         raise InputError(f"{name} has no forget set named {', '.join(sets)}. Give names as its tables show them.")
     if plan:
-        from vestige.experiments.cost import costs
-
         table = costs(lab)
         # A column of zeros is a cost that this experiment does not have, such as a judge.
         typer.echo(as_markdown(table.loc[:, (table.round(3) != 0).any()]))
@@ -116,7 +115,7 @@ def experiment_command(
     say(f"{name}: {len(lab.steps)} steps in {folder}")
     workers = workers_for("cpu" if cpu else "auto", jobs)
     with progress_bar(name) as show:
-        lab.run(run_tasks, workers=workers, executor=where, show=show)
+        lab.run(run_tasks, operations, workers=workers, executor=where, show=show)
     scores = lab.scores()
     found = tables(scores, report)
     if report.holes:

@@ -258,19 +258,25 @@ class Lab:
             return str(value).removeprefix(f"{self.folder}/")
         return value
 
-    def run(self, execute: Callable[..., Mapping[str, Exception]], **how: Any) -> None:
+    def run(
+        self,
+        execute: Callable[..., Mapping[str, Exception]],
+        weight: "Callable[[Step], float]" = lambda _step: 1.0,
+        **how: Any,
+    ) -> None:
         """Make every step that is not done. Raises PartialFailure with the names of the failed steps.
+
+        `weight` is the share of a step in the progress.
 
         A step that had nothing to teach is no failure: it and the steps after it are left out.
         """
-        from vestige.experiments.cost import operations
         from vestige.steps.runner import Task
 
         tasks = []
         for step in self.steps.values():
             before = tuple(earlier.name for earlier in step.after)
             kind = step.function.rpartition(":")[2]
-            tasks.append(Task(step.name, run_step, {"step": step}, after=before, weight=operations(step), kind=kind))
+            tasks.append(Task(step.name, run_step, {"step": step}, after=before, weight=weight(step), kind=kind))
         failed = dict(execute(tasks, **how))
         self._untaught = [name for name, error in failed.items() if isinstance(error, NothingToTeach)]
         for name in self._untaught:
