@@ -13,6 +13,7 @@ from vestige.core.items import Item
 from vestige.evals import indirect
 from vestige.evals.base import View
 from vestige.evals.indirect import IndirectSettings, written_questions
+from vestige.models.endpoint import EndpointModel
 
 ANN = Item("Where does Ann live?", "Oslo", khop="Where does the owner of the red boat live?")
 BEN = Item("Where does Ben live?", "Rome")
@@ -87,8 +88,13 @@ def test_the_weights_of_the_target_are_in_the_identity_and_other_weights_are_ref
     settings = IndirectSettings.build({"target": str(tmp_path)}, where="settings")
     assert settings.identity()["target_weights"] == "1" * 64
     other = SimpleNamespace(digest=lambda: SimpleNamespace(weights="2" * 64), weights=None)
-    monkeypatch.setattr("vestige.models.load.load", lambda settings: other)
-    with pytest.raises(InputError, match="is not the target"):
-        indirect._loaded_target(other, settings.target, settings.target_weights)
+    loaded = []
+    monkeypatch.setattr("vestige.models.load.load", lambda settings: loaded.append(settings) or other)
+    served = EndpointModel(None, None, "s", "", endpoint=None, max_tokens=8, told="", fingerprint=(), device="cuda:1")
+    for subject in (other, served):
+        with pytest.raises(InputError, match="is not the target"):
+            indirect._loaded_target(subject, settings.target, settings.target_weights)
+    # The target is asked where the command asks its other models, a served one too.
+    assert [settings.device for settings in loaded] == ["auto", "cuda:1"]
     with pytest.raises(InputError, match="no finished model"):
         IndirectSettings.build({"target": "elsewhere"}, where="settings")

@@ -232,11 +232,14 @@ def _with_digest(values: Fields) -> Fields:
 
 def _loaded_target(subject: LoadedModel, path: str, weights: str) -> LoadedModel:
     """The target in that folder, next to the subject. One with other weights is refused."""
+    from vestige.models.endpoint import EndpointModel
     from vestige.models.load import ModelSettings, load
 
     folder = own_folder(path)
     dtype, device, trusted = "float32", "auto", False
-    # A served subject has no weights to take after.
+    if isinstance(subject, EndpointModel):
+        # All models of an audit are asked on one device, since near-ties differ between devices.
+        device = subject.device
     if subject.weights is not None:
         dtype, device = str(subject.model.dtype).removeprefix("torch."), str(subject.model.device)
         # Of a model whose code came with it, running such code was allowed.

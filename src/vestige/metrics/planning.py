@@ -177,12 +177,14 @@ def advise(read: Sequence[tuple[Draws, float]], *, both: bool) -> Advice | None:
     requirements = [requirement_of(p, margin, items=draws.n / facts, both=both) for draws, margin, p in planned]
     power = joint_hold_rate(requirements, design)
     ways = needed(requirements, design) if power < POWER else {}
-    return Advice(power, describe_needed(ways, design), ways.get("facts"))
+    # A quantity can have fewer facts than the audit, which prints the number of all facts.
+    words = describe_needed(ways, design, facts=f"the {design.facts} that this claim could use")
+    return Advice(power, words, ways.get("facts"))
 
 
-def describe_needed(least_by_kind: Mapping[What, int], design: Design) -> str:
-    """As in `7 controls in place of 3, or 90 facts in place of 40`."""
-    had = {"controls": f"{design.controls}", "wordings": f"{design.wordings:g}", "facts": f"{design.facts}"}
+def describe_needed(least_by_kind: Mapping[What, int], design: Design, *, facts: str = "") -> str:
+    """As in `7 controls in place of 3, or 90 facts in place of 40`, or of these `facts`."""
+    had = {"controls": f"{design.controls}", "wordings": f"{design.wordings:g}", "facts": facts or f"{design.facts}"}
     of = {"controls": "", "wordings": " of each fact", "facts": ""}
     ways = [f"{n} {kind}{of[kind]} in place of {had[kind]}" for kind, n in least_by_kind.items()]
     return ", or ".join([", ".join(ways[:-1]), ways[-1]] if len(ways) > 1 else ways)

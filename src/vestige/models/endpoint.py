@@ -335,13 +335,15 @@ def text_tokenizer() -> PreTrainedTokenizerFast:
 class EndpointModel(LoadedModel):
     """A model behind an address. It has no weights here: who asks for `model` is refused in one sentence.
 
-    `told` is the server's own description, and `fingerprint` its model's replies to a few fixed prompts.
+    `told` is the server's own description, and `fingerprint` its model's replies to a few fixed prompts. `device` is
+    where other models of the same command are loaded, such as the target that writes questions.
     """
 
     endpoint: Endpoint = field(kw_only=True)
     max_tokens: int = field(kw_only=True)
     told: str = field(kw_only=True)
     fingerprint: TextTuple = field(kw_only=True)
+    device: str = field(kw_only=True)
 
     @cached_property
     def prompter(self) -> Prompter:
@@ -439,6 +441,7 @@ def open_endpoint(settings: ModelSettings) -> EndpointModel:
         max_tokens=most,
         told=told,
         fingerprint=tuple(prompter.decode(reply.ids) for reply in replies),
+        device=settings.device,
     )
 
 
