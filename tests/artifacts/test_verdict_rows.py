@@ -163,7 +163,7 @@ def test_what_is_worse_than_a_baseline_is_named_and_nothing_else(tmp_path):
         worse(rows("fail", delta=0.1), then)
     with pytest.raises(InputError, match="another version's rules"):
         worse([{**row, "rules": 10} for row in then], then)
-    with pytest.raises(InputError, match="no verdict on the forget set"):
+    with pytest.raises(InputError, match="no verdict on the audited forget set"):
         worse([{**then[0], "forget": "g"}], then)
     for text in ("[]", "{}", '[{"forget": 1}]', '[{"forget": "f", "subject": "s", "claim": "c", "verdict": "well"}]'):
         (tmp_path / "verdicts.json").write_text(text)

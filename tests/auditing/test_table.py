@@ -209,7 +209,7 @@ def test_a_collapsed_subject_neither_holds_nor_fails_by_that_score(tmp_path):
         (lambda rows: [{**row, "format": "loss", "low": 0, "high": 45} for row in rows], "a loss has no range"),
         (lambda rows: [{**row, "ratio": "yes"} if row["model"] == "leaky" else row for row in rows],
          "leaky, probability, q0: the ratio is 'yes' here and 'no' in another row"),
-        (lambda rows: [], "holds no rows"),
+        (lambda rows: [], "has no rows"),
         (lambda rows: 7, "the table is a int"),
     ],
 )  # fmt: skip

@@ -264,7 +264,7 @@ def test_numbered_names_are_said_with_their_folders(made, tmp_path):
         ({"attacks": "quantise"}, "--attacks names 'quantise'. Did you mean 'quantize'"),
         (
             {"attacks": "relearn,quantize,ablate,in_context", "further": "gcg steps=2"},
-            "--further 'gcg steps=2' is of an att",
+            "--further 'gcg steps=2' is a setting of an att",
         ),
         ({"attacks": "relearn"}, "quantize is a setting of an attack that --attacks leaves out"),
     ],

@@ -148,7 +148,7 @@ def test_an_empty_name_is_no_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_jsonl(tmp_path / "data.jsonl", [{"question": f"q {n}?", "answer": "a", "edge": "e"} for n in range(4)])
     for sets in ({"forget": ""}, {"forget": "edge:e", "retain": " "}, {"forget": "edge:e", "data": ""}):
-        with pytest.raises(InputError, match="an empty name"):
+        with pytest.raises(InputError, match="data set or forget set is empty"):
             api.unlearn("builtin:tiny", **{"data": "data.jsonl", **sets}, method="ga", output_dir=tmp_path / "u")
     with pytest.raises(InputError, match="controls = 0"):
         api.plan(data="data.jsonl", forget="edge:e", controls=0)

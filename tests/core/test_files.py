@@ -111,7 +111,7 @@ def test_what_was_done_before_work_is_refused_stays(tmp_path, monkeypatch):
     busy = tmp_path / "busy/.lock"
     monkeypatch.setattr(files, "locked", partial(files.locked, patience_seconds=0))
     with files.begun(busy, []):
-        with pytest.raises(InputError, match="at work"), files.begun(busy, []):
+        with pytest.raises(InputError, match="another command is running"), files.begun(busy, []):
             pytest.fail("two at work in one folder")
         assert busy.exists()
 
