@@ -1,6 +1,7 @@
 """Models compared by their logs: the difference, its clusters, missing questions, and hostile names."""
 
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,7 @@ def test_the_difference_is_taken_question_by_question_in_any_order(tmp_path: Pat
     first = rows(tmp_path / "a/rows.jsonl", {str(n): float(n % 2) for n in range(40)})
     second = rows(tmp_path / "b/rows.jsonl", {str(n): 1.0 for n in reversed(range(40))})
     (score,) = compare(first, second).scores
-    assert (score.first, score.model, score.n, score.difference) == ("a/rows", "b/rows", 40, 0.5)
+    assert (score.first, score.model, score.n, score.difference) == ("a", "b", 40, 0.5)
     assert score.low > 0.25
     assert score.p_holm == pytest.approx(2 / 20_001, rel=2)
     assert score.finding == "higher"
@@ -101,6 +102,21 @@ def test_the_page_has_each_row_and_each_question_with_all_replies_and_hostile_te
     ended = CliRunner().invoke(app, ["compare", *map(str, paths), "--output", str(tmp_path / "out.html")])
     assert ended.exit_code == 3, ended.output
     assert (tmp_path / "out.html").read_text() == page
+
+
+def test_the_questions_needed_never_contradict_the_interval(tmp_path: Path):
+    first = rows(tmp_path / "a.jsonl", {str(n): 0.50 + n / 1000 for n in range(24)})
+    second = rows(tmp_path / "b.jsonl", {str(n): 0.45 + n / 1000 for n in range(24)})
+    (score,) = compare(first, second).scores
+    # Equal differences have no variance, but the interval still allows for a rare large one.
+    assert (score.finding, score.low < 0 < score.high, score.p_holm < 0.05) == ("no difference shown", True, True)
+    assert score.needed == math.ceil(24 * (score.high + 0.05) / 0.05) > 24
+
+
+def test_names_of_logs_are_the_parts_of_their_paths_that_differ():
+    logs = [Path(f"saves/{name}/evals{end}/TOFU_EVAL.json") for name, end in (("full", "_forget01"), ("npo", ""))]
+    assert short_names(logs) == ["full", "npo"]
+    assert short_names([Path("a/x.json"), Path("a/y.json"), Path("b/x.json")]) == ["a/x", "a/y", "b/x"]
 
 
 def test_a_finding_needs_the_test_and_the_interval():

@@ -47,8 +47,13 @@ def compare(
 
 
 def short_names(paths: Sequence[Path]) -> list[str]:
-    """Return the shortest path endings that are different, without file suffixes."""
+    """Return the part of each path that tells it from all others, or otherwise the shortest different endings."""
     parts = [path.with_suffix("").parts for path in paths]
+    for place in range(1, min(map(len, parts)) + 1):
+        names = [part[-place] for part in parts]
+        # OpenUnlearning writes the log of each model into a folder evals or evals_FORGET.
+        if len(set(names)) == len(names) and not all(name.startswith("evals") for name in names):
+            return names
     for length in range(1, max(map(len, parts)) + 1):
         names = ["/".join(part[-length:]) for part in parts]
         if len(set(names)) == len(names):

@@ -356,10 +356,12 @@ class Comparison(Rows):
     @property
     def page(self) -> str:
         """One HTML page that works offline: the differences, a curve for each score, and every question."""
-        from vestige.auditing.compare import HEADS, cells_of
+        from vestige.auditing.compare import HEADS, cells_of, common_first
         from vestige.report.compared import render_comparison
 
-        return render_comparison(self.scores, self.questions, HEADS, [cells_of(s) for s in self.scores], self.paths)
+        common = common_first(self.scores)
+        cells = [cells_of(score, common) for score in self.scores]
+        return render_comparison(self.scores, self.questions, HEADS, cells, self.paths, common)
 
     @property
     def rows(self) -> list[Fields]:

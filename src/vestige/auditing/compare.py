@@ -25,7 +25,7 @@ from vestige.core.text import Items, NumberByName, NumberMapping, TextByName, Te
 from vestige.logs import read_log, reader_of
 from vestige.logs.log import How, LogPart
 from vestige.metrics.contrasts import holm
-from vestige.metrics.pairs import ByQuestion, paired_difference, questions_needed
+from vestige.metrics.pairs import ByQuestion, PairedDifference, paired_difference, questions_needed
 
 LEVEL = 0.05
 """The significance level of a difference, after Holm's correction over all rows."""
@@ -45,8 +45,8 @@ class ComparedScore:
     """One model against the first by one score on one task. `difference` is model minus first.
 
     `finding` is `open` if questions that only one model answered could change the sign, or if there are too few groups
-    for any difference to be significant. `needed` is the number of
-    questions that would show a difference of this size, or of the requested size, with a power of 80 %.
+    for any difference to be significant. `needed` is the number of questions that would show a difference of this size,
+    or of the requested size, with a power of 80 %.
     """
 
     task: str
@@ -330,7 +330,7 @@ def _compared(
         of_known = None if labels is None else [label for label, both in zip(labels, known, strict=True) if both]
         if of_known is not None and len(set(of_known)) < 2:
             of_known = None
-        needed = questions_needed(differences, size, clusters=of_known)
+        needed = max(questions_needed(differences, size, clusters=of_known), _needed_by_interval(paired, size))
     return ComparedScore(
         task=score.task,
         score=score.measurement.name,
@@ -349,6 +349,16 @@ def _compared(
         needed=needed,
         finding=_open_or(paired.value, paired.worst_low, paired.worst_high, paired.n_missing),
     )
+
+
+def _needed_by_interval(paired: PairedDifference, size: float) -> int:
+    """The fewest questions with which the interval of a difference of `size` can exclude 0.
+
+    The interval of bounded scores allows for rare large differences by a part of its arm that shrinks as 1 / n.
+    `questions_needed` accounts for the part that shrinks as 1 / sqrt(n). A test by signs needs six questions.
+    """
+    arm = paired.value - paired.low if paired.value > 0 else paired.high - paired.value
+    return max(6, math.ceil(paired.n * arm / size))
 
 
 def _open_or(value: float, worst_low: float, worst_high: float, n_missing: int) -> Finding:
@@ -370,31 +380,41 @@ def _finding(row: ComparedScore, p_holm: float) -> Finding:
     return row.finding
 
 
-HEADS = ("task", "score", "model", "difference", "95 % interval", "p (Holm)", "questions", "needed", "finding")
+HEADS = ("model", "task", "score", "finding", "difference", "95 % interval", "p (Holm)", "questions", "needed")
 """The columns of the comparison, in Markdown and on the page."""
 
 
-def cells_of(row: ComparedScore) -> TextTuple:
-    """One row of the comparison as texts, by `HEADS`. Names are as the logs have them."""
+def common_first(rows: Sequence[ComparedScore]) -> str:
+    """The model that all others are compared with, or "" if rows have different ones."""
+    firsts = {row.first for row in rows}
+    return firsts.pop() if len(firsts) == 1 else ""
+
+
+def cells_of(row: ComparedScore, common: str) -> TextTuple:
+    """One row of the comparison as texts, by `HEADS`. `common` is the first model of all rows, which none repeats."""
     missing = f" ({row.n_missing} missing)" if row.n_missing else ""
     return (
+        row.model if common else f"{row.model} against {row.first}",
         row.task,
         row.score,
-        f"{row.model} against {row.first}",
+        row.finding,
         f"{row.difference:+.3f}",
         f"[{row.low:+.3f}, {row.high:+.3f}]",
         f"{row.p_holm:.3g}",
         f"{row.n}{missing}",
         "" if row.needed is None else f"{row.needed:,}",
-        row.finding,
     )
 
 
 def markdown(rows: Sequence[ComparedScore]) -> str:
     """The comparison as a Markdown table, for a pull request."""
+    common = common_first(rows)
     lines = [f"| {' | '.join(HEADS)} |", "| --- | --- | --- | --- | --- | --- | --- | --- | --- |"]
+    if common:
+        lines[:0] = [f"Differences from {_cell(common)}:", ""]
     for row in rows:
-        names, numbers = cells_of(row)[:3], cells_of(row)[3:]
+        cells = cells_of(row, common)
+        names, numbers = cells[:3], cells[3:]
         lines.append(f"| {' | '.join([*map(_cell, names), *numbers])} |")
     return "\n".join(lines) + "\n"
 

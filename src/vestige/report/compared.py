@@ -9,7 +9,7 @@ from vestige.report.words import number
 
 MOST_QUESTIONS = 1_000
 """Questions on the page, those first whose scores differ most."""
-_WIDTH, _HEIGHT = 560, 120
+_WIDTH, _HEIGHT = 560, 150
 
 
 def render_comparison(
@@ -18,6 +18,7 @@ def render_comparison(
     heads: Sequence[str],
     cells: Sequence[Sequence[str]],
     paths: Sequence[str],
+    common: str,
 ) -> str:
     """The page as text.
 
@@ -27,18 +28,21 @@ def render_comparison(
         heads: The names of the columns.
         cells: The texts of each row, by `heads`.
         paths: The logs, for the command.
+        common: The model that all others are compared with, or "".
     """
     curves: dict[tuple[str, str], list[tuple[str, float]]] = {}
     for row in rows:
         points = curves.setdefault((row.task, row.score), [(row.first, row.mean_first)])
         points.append((row.model, row.mean_model))
+    models = list(dict.fromkeys(name for points in curves.values() for name, _ in points))
     lower = sum(row.finding == "lower" for row in rows)
     higher = sum(row.finding == "higher" for row in rows)
     variables = {
-        "headline": f"{lower} of {len(rows)} differences are lower than the first model’s, {higher} are higher.",
+        "headline": f"{lower} of {len(rows)} scores are lower than those of {common or 'the first'}, {higher} higher.",
         "heads": heads,
         "rows": [(row.finding, texts) for row, texts in zip(rows, cells, strict=True)],
-        "curves": [_curve(task, score, points) for (task, score), points in curves.items()],
+        "models": models,
+        "curves": [_curve(task, score, points, models) for (task, score), points in curves.items()],
         "questions": questions[:MOST_QUESTIONS],
         "unlisted": len(questions) - len(questions[:MOST_QUESTIONS]),
         "command": shlex.join(["vestige", "compare", *paths]),
@@ -46,14 +50,16 @@ def render_comparison(
     return render_static("compare.html.j2", ("dom", "copy", "compare"), variables)
 
 
-def _curve(task: str, score: str, points: Sequence[tuple[str, float]]) -> dict[str, Any]:
-    """The means of the models in their order, placed in a picture of fixed size."""
+def _curve(task: str, score: str, points: Sequence[tuple[str, float]], models: Sequence[str]) -> dict[str, Any]:
+    """The means of the models in their order, placed in a picture of fixed size. Numbers are places in `models`."""
     values = [value for _, value in points]
     low, high = min(0.0, *values), max(values)
     span = (high - low) or 1.0
     step = (_WIDTH - 40) / max(1, len(points) - 1)
     marks = []
     for n, (name, value) in enumerate(points):
-        place = (round(20 + n * step, 1), round(_HEIGHT - 20 - (value - low) / span * (_HEIGHT - 40), 1))
-        marks.append({"name": name, "value": number(value), "x": place[0], "y": place[1]})
+        place = (round(20 + n * step, 1), round(_HEIGHT - 30 - (value - low) / span * (_HEIGHT - 60), 1))
+        marks.append(
+            {"name": name, "value": number(value), "x": place[0], "y": place[1], "number": models.index(name) + 1}
+        )
     return {"task": task, "score": score, "marks": marks, "width": _WIDTH, "height": _HEIGHT}
