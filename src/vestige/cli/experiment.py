@@ -7,6 +7,7 @@ import typer
 
 from vestige.api.output import refuse_torchrun
 from vestige.cli.command import assigned, itself, numbers
+from vestige.core import progress
 from vestige.core.errors import InputError
 from vestige.core.progress import progress_bar, say
 from vestige.core.text import Fields, value_in
@@ -116,6 +117,8 @@ def experiment_command(
     workers = workers_for("cpu" if cpu else "auto", jobs)
     with progress_bar(name) as show:
         lab.run(run_tasks, operations, workers=workers, executor=where, show=show)
+    # The tables read each step by the call that made it, which would repeat its notes on the data.
+    progress.SPEAKING = False
     scores = lab.scores()
     found = tables(scores, report)
     if report.holes:

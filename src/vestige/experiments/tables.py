@@ -90,7 +90,7 @@ def tables(scores: "DataFrame", report: Report) -> "dict[str, DataFrame]":
     if report.ranked:
         ranked = means[(means["split"] == "forget") & (means["attack"] == "") & means["metric"].isin(report.ranked)]
         ranked = ranked[~ranked["method"].isin(["target", "retrained"])]
-        found["Rankings that metrics turn round"] = _reversed(ranked)
+        found["Rankings that metrics reverse"] = _reversed(ranked)
     return found
 
 
