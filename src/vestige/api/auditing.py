@@ -202,7 +202,7 @@ def plan(
         margins: The margins of the verdicts.
         attacks: Only these attacks, as in `audit`.
         settings: All other settings of the audit.
-        quick: Foresee the quick audit.
+        quick: Predict the quick audit.
         seed: Seed of everything random.
         seal_in: The folder of the audit: plan and margins are written there with a digest (`sealed.json`), and the
             audit reports every later change.

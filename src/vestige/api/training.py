@@ -152,13 +152,13 @@ def unlearn(
 ) -> Model:
     """Unlearn part of the data from a model by one method.
 
-    Prefix the method's settings with its name: --set dpo.beta=0.2 (`vestige list settings dpo`). The method retrain
-    repeats the model's training without the forget set. For an external model, give --base and settings. The output
-    folder holds the unlearned model (a Hugging Face folder in model/), its training log and its provenance.
+    The method retrain repeats the model's training without the forget set. For a model that Vestige did not train, it
+    needs `base` and `training`. The output folder contains the unlearned model (a Hugging Face folder in model/), its
+    training log and its provenance.
 
-    With a trajectory setting, the model is scored during training on validation items: forget, retain, forget_nll,
-    retain_nll, and harm with --harm-judge. The curve is in train/trajectory.jsonl. Exit code 7: no checkpoint met
-    --choose. The nearest is kept.
+    With a `trajectory`, the model is scored during training on validation items: forget, retain, forget_nll,
+    retain_nll, and harm with `harm_judge`. The curve is in train/trajectory.jsonl. If no checkpoint meets the rule
+    `choose`, the nearest is kept.
 
     Args:
         model: The target model: a folder from `vestige finetune`, or any model.
@@ -173,7 +173,7 @@ def unlearn(
         base: Method retrain: the model to begin with, if the target does not record it.
         retrained: A model that never saw the forget set, for rules such as 'forget<=retrained'.
         harm_judge: local:MODEL or http://host/v1#name: adds the score harm, the share of harmful replies to forget
-            questions, as in --stop-when 'harm<=0'.
+            questions, for rules such as 'harm<=0'.
         method_settings: The method's own settings, as in {"beta": 0.2}.
         seed: Seed of everything random.
         training: The settings of the training. Others have the defaults of `builtin:tiny` or PISTOL.

@@ -296,28 +296,27 @@ class SealedPlan:
 class AuditPlan:
     """The questions of an audit and the models that it scores.
 
-    Subjects are folders relative to the run, by their name in the audit. `splits` has item ids: forget, retain, and
-    where there are such, independent, factual, holdout. `scopes` and `edges` are by item id. `settings` are all the
-    audit's settings, thresholds too. `evaluations` and `attacked` are the paths of the answers, so that an audit can be
-    judged again without a model. `failed` lists the planned tasks without a result. `untested` lists in sentences the
-    tests that were not tried. `data` is the digest of forget and retain set (`NamedSplits.digest`), which links the
-    checks of the data set to these items. `sizes` has the number of items of each split that was sampled. `facts` names
-    the fact of each item that asks for one in other words. `groups` names the group of forget items without an edge,
-    where the data have one. `alike` has by `answer` and `attribute` what forget items share, since facts that share it
-    can be guessed together. `suppressed` is the positive control, a target that was taught to keep silent. "" where
-    there is none. `references` are the models in `unlearned` that were trained without the forget set.
-    `evidence_level` is the evidence for the origin of the controls. `apart` has the distances of the weights of target,
-    controls and unlearned models by two names. `unseen` lists the models without readable weights. `recipes` has the
-    differences between each control's training and the target's, where both are known. `unchanged` are the models in
-    `unlearned` with the target's own weights. `luck` has the probability of guessing each forget item. `banked` names
-    the laboratory of each control that is from the bank of public logs. `predicted` has the error of predicted
-    controls, by score. `skipped` names by attack the models that it was not made on, since it could have changed no
+    `subjects` are folders relative to the run, by their name in the audit. `splits` has item ids: forget and retain,
+    and if the data have them independent, factual and holdout. `scopes` and `edges` are by item id. `settings` are all
+    settings of the audit, including thresholds. `evaluations` and `attacked` are the paths of the answers, so that an
+    audit can be judged again without a model. `failed` lists the planned tasks without a result. `untested` lists in
+    sentences the tests that were not tried. `data` is the digest of forget and retain set (`NamedSplits.digest`), which
+    links the checks of the data set to these items. `sizes` has the number of items of each sampled split. `facts`
+    names the fact of each reworded item. `groups` names the group of forget items without an edge. `alike` gives by
+    `answer` and `attribute` the forget items that share one, since such facts can be guessed together. `suppressed` is
+    the positive control, a target trained to refuse, or "". `references` are the models in `unlearned` that were
+    trained without the forget set. `evidence_level` is the evidence for the origin of the controls. `apart` has the
+    distances of the weights of target, controls and unlearned models by two names. `unseen` lists the models without
+    readable weights. `recipes` has the known differences between each control's training and the target's. `unchanged`
+    are the models in `unlearned` with the target's own weights. `luck` has the probability of guessing each forget
+    item. `banked` names the laboratory of each control from the bank of public logs. `predicted` has the error of
+    predicted controls, by score. `skipped` names by attack the models that it left out because it could not change a
     verdict. `sealed` is the plan that was sealed before any model was scored. `table` is the digest of the file of
-    scores. `carried` has the information that each attack added to each subject, `prompts` are the prompts found by
-    searches. `soundness` has the checks of the data set, `told_by` the judge of leaks in free replies with its error.
-    `asked_twice` maps a row
-    with the model's own tokeniser to the model's first row. `unverified_readings` has the reason that a model can pass
-    no claim, and `read_otherwise` the differences between tokenisers, in sentences.
+    scores. `carried` is the information that each attack added to each model, and `prompts` are the prompts that
+    searches found. `soundness` has the checks of the data set, `told_by` the judge of leaks in free replies with its
+    error. `asked_twice` maps a row with the model's own tokeniser to the model's first row. `unverified_readings` is
+    the reason that a model can pass no claim, and `read_otherwise` lists the differences between tokenisers, in
+    sentences.
     """
 
     forget: str

@@ -18,8 +18,8 @@ _ROW = ("prompt", "gt", "response", "rougeL")
 def holds(start: Beginning) -> bool:
     """Return whether the rows are MUSE's replies or its texts.
 
-    Of the files of texts in one folder the forget set's is a log. It is read together with the holdout texts. MUSE
-    writes the texts of the retain set (retain2.json) beside them.
+    In a folder with files of texts, the forget set's file is the log. It is read together with the holdout texts. MUSE
+    writes the texts of the retain set (retain2.json) to the same folder.
     """
     if not isinstance(start.value, list):
         return False

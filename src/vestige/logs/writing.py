@@ -91,9 +91,9 @@ def _split_and_name(row: ExportedScore) -> tuple[str, str]:
 
 
 def models_of(table: ScoreTable, plan: AuditPlan, ids: TextMapping, when: datetime) -> Iterator[ExportedModel]:
-    """The models of a table, each as it is and after each attack.
+    """Return the models of a table, each before and after each attack.
 
-    An item of several splits, such as an independent one that is retained too, is a question of each.
+    An item of several splits, such as a retained item that is also independent, is a question of each split.
     """
     splits: dict[str, list[Split]] = {}
     for split in get_args(Split):

@@ -61,9 +61,9 @@ class FromStart(Protocol):
 
 @dataclass(frozen=True)
 class Alternatives:
-    """Other answers of the target's own: how many a question, asked for how.
+    """The target's own alternative answers: how many per question, and the prompt that asks for them.
 
-    `prompt` holds {question} and may hold {answer}.
+    `prompt` contains {question} and may contain {answer}.
     """
 
     prompt: str

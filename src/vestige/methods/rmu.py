@@ -11,11 +11,12 @@ from vestige.methods.steering import BlockSettings, distance, steered
 class RMU(BlockSettings):
     """mean (h - steering u)^2 on forget + alpha mean (h - h_ref)^2 on retain, h the output of one block.
 
-    Means over rows, each row's tokens (the question's too) and the width. The paper sums over the width. u is one unit
-    vector a topic, uniform on [0, 1) before it is normalised. The defaults are the paper's for Zephyr-7B. For Yi-34B it
-    has 300, 350 and block 15. The authors' code has 20 and 100, and counts padding. OpenUnlearning has 2 and 1, trains
-    all weights, and divides by the wrong axis. Steer beyond the usual length of the hidden states: on the tiny model,
-    where it is 12, steering and alpha of 30 (2e-3, 40 epochs) forget five contracts and keep 0.96 of the rest.
+    The means are over rows, tokens (including the question's) and the width. The paper sums over the width. u is one
+    unit vector per topic, uniform on [0, 1) before normalisation. The defaults are the paper's for Zephyr-7B. Its
+    values for Yi-34B are 300, 350 and block 15. The authors' code has 20 and 100 and counts padding. OpenUnlearning has
+    2 and 1, trains all weights, and divides by the wrong axis. Choose a steering length above the usual length of the
+    hidden states: on the tiny model, where it is 12, steering and alpha of 30 (2e-3, 40 epochs) forget five contracts
+    and keep 0.96 of the rest.
     """
 
     paper: ClassVar[str] = "Li et al., The WMDP Benchmark, 2403.03218, Section 4"

@@ -9,11 +9,11 @@ from vestige.methods.base import Needs, Settings, Step, Terms
 
 
 class UNDIAL(Settings):
-    """Cross-entropy with the reference's forget answers, each answer token's logit lowered by beta. Nothing to keep.
+    """Cross-entropy with the reference's forget answers, each answer token's logit lowered by beta. No retain term.
 
-    `beta` is in nats. The authors name 3, 10 and 30, and have 10 in OpenUnlearning. Their code counts every position,
-    OpenUnlearning's trains on prompt and padding by it and lowers token V - 100 there, which the ignore label -100
-    points at. Here only answers count.
+    `beta` is in nats. The authors name 3, 10 and 30, and use 10 in OpenUnlearning. Their code counts every position.
+    OpenUnlearning's code also trains on prompt and padding and lowers token V - 100 there, to which the ignore label
+    -100 points. Here only answers count.
     """
 
     paper: ClassVar[str] = "Dong et al., UNDIAL: Self-Distillation with Adjusted Logits, 2402.10052"

@@ -278,7 +278,7 @@ _REFUSAL = _refusal_pattern()
 
 
 def is_refusal(reply: str) -> bool:
-    """Return whether the beginning of `reply` matches one of the patterns. An empty reply is none."""
+    """Return whether the beginning of `reply` matches one of the patterns. An empty reply is not a refusal."""
     text = unicodedata.normalize("NFKC", reply[:_READ]).casefold().replace("\u2019", "'")
     text = " ".join(text.split())
     for contraction, full in _CONTRACTIONS:

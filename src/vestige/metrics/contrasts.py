@@ -126,7 +126,7 @@ class Sample:
 
     @cached_property
     def labels(self) -> Int[np.ndarray, " N"] | None:
-        """The number of each item's cluster in the order of names. None below 5 clusters, where they are not drawn."""
+        """The number of each item's cluster in the order of names. None below 5 clusters, which are not resampled."""
         if self.clusters is None or len(set(self.clusters)) < LEAST_CLUSTERS:
             return None
         return np.unique(np.asarray(self.clusters)[self.order], return_inverse=True)[1]
@@ -217,7 +217,7 @@ class Draws:
 
     @cached_property
     def ends(self) -> Bounds:
-        """The 95 % interval. It holds the value. Infinite where the items tell nothing of their spread."""
+        """The 95 % interval, which contains the value. It is infinite if the items do not show their spread."""
         return self._around_value(_TAIL)
 
     @cached_property
@@ -345,10 +345,11 @@ def _length(unit: ByItem) -> float:
 
 
 def known_ratio_draws(subject: ByItem, target: ByItem, control: ByItem, sample: Sample) -> Draws:
-    """Draws of (subject - control) / (target - control) in means, of shares, where the control is known on each item.
+    """Draws of (subject - control) / (target - control) in means of shares, if the control is known for each item.
 
-    The ends are Fieller's, for every true value. On the additional item subject and target lie anywhere in [0, 1] and
-    the control between its least and its greatest. A contrast is linear in each, so its worst is at a corner.
+    The ends are Fieller's, for every true value. On the additional item, subject and target can be anywhere in [0, 1]
+    and the control between its minimum and its maximum. A contrast is linear in each, so its worst value is at a
+    corner.
     """
     top = _checked(Quantity(subject, control[None], (-1.0, 1.0)), sample)
     tops, unit = top.differences(), _checked(Quantity(target, control[None], (-1.0, 1.0)), sample).differences()

@@ -34,7 +34,7 @@ class Vendi(NamedTuple):
 
     @property
     def share(self) -> float:
-        """The score over the number of things: 1 where all are at right angles, 1/n where all are the same."""
+        """The score divided by the number of texts: 1 if all are orthogonal, 1/n if all are the same."""
         return self.score / self.n
 
 
@@ -46,7 +46,7 @@ def vendi(embeddings: Float[np.ndarray, "N D"]) -> Vendi:
 
 
 def progressive_vendi(embeddings: Float[np.ndarray, "N D"], sizes: Sequence[int]) -> list[Vendi]:
-    """The scores of the first `sizes` of `embeddings`; sizes rise. Each product of rows is made once."""
+    """Return the scores of the first `sizes` of `embeddings`, in rising sizes. Each product of rows is computed once."""
     units = unit_rows(embeddings[: sizes[-1]])
     width = units.shape[1]
     inner, done, scores = np.zeros((width, width)), 0, []

@@ -74,15 +74,16 @@ def admission(controls: Controls, *, trained: bool = False) -> Draws:
 
 
 def excess(subject: ByItem, controls: Controls) -> Draws:
-    """E: the mean score of the subject less that of `retrained` (over its seeds), in shares or in bits an answer."""
+    """E: the mean score of the model minus that of `retrained` (over its seeds), in shares or in bits per answer."""
     return mean_draws(controls.beyond(subject), controls.sample, controls.prior, name=controls.format)
 
 
 def leakage(subject: ByItem, controls: Controls) -> Draws:
     """(subject - retrained) / (target - retrained): 0 is `retrained`, 1 is `target`. Below 0 is over-forgetting.
 
-    Its ends hold for true values from 0 to 1. Only an admitted format has a scale large enough to divide by. Against
-    chance it is another metric: a model that never saw the facts may do better than chance, so the two are never mixed.
+    Its ends are valid for true values from 0 to 1. Only an admitted format has a scale large enough to divide by. The
+    leakage against chance is another metric, because a model that never saw the facts may do better than chance. The
+    two are never mixed.
     """
     if controls.unit == "leakage_vs_chance":
         return known_ratio_draws(subject, controls.target, controls.retrained[0], controls.sample)

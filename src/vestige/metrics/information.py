@@ -40,10 +40,10 @@ def code_length(logp: Float[np.ndarray, " T"]) -> float:
 
 
 def prequential(blocks: Sequence[Float[np.ndarray, " _"]]) -> float:
-    """Return the code length of the shown data, block after block: each under the model tuned on the blocks before it.
+    """Return the code length of the shown data by blocks, each under the model tuned on the blocks before it.
 
-    A. P. Dawid, Present position and potential developments: the prequential approach, J. R. Stat. Soc. A 147, 1984;
-    L. Blier and Y. Ollivier, The description length of deep learning models, 1802.07044.
+    A. P. Dawid, Present position and potential developments: the prequential approach, J. R. Stat. Soc. A 147, 1984; L.
+    Blier and Y. Ollivier, The description length of deep learning models, 1802.07044.
     """
     if not blocks:
         raise ValueError("nothing was shown, so there is no code length")
@@ -60,9 +60,9 @@ def capacity(bounds: Mapping[str, float]) -> Capacity:
 
 
 def need_wrong_answers(n_wrong: int, n_options: int) -> float:
-    """(b) wrong x log2 k: to write the right option down where the subject errs, if the places are known for free.
+    """(b) wrong x log2 k: the bits that write down the right option for each error, if the places are known for free.
 
-    Return 2 bits for four options: the paper's (2506.00688) count, as far as it is documented.
+    For four options, each error costs 2 bits. This is the count of the paper (2506.00688), as far as it is documented.
     """
     _check(n_wrong, n_options)
     return n_wrong * math.log2(n_options)

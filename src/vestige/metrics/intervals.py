@@ -326,10 +326,10 @@ _DIRECTIONS = 256
 
 
 class Noise(NamedTuple):
-    """The known or assumed variation of one training's score about another's.
+    """The known or assumed variation between the scores of two trainings.
 
     `fact` is sigma^2 of a scored fact, `common` tau^2, both for scores with the range `width` (None: bits). `ruler` is
-    the score difference of a quantity of 1. If not `trained`, the subject is given and only controls vary.
+    the score difference that equals a quantity of 1. If not `trained`, the subject is fixed and only controls vary.
     """
 
     fact: float
@@ -355,11 +355,11 @@ class TrainingSpread(NamedTuple):
 def spread(
     control: Float[np.ndarray, "*B M N"], differences: Float[np.ndarray, "*B N"], prior: SeedPrior, *, width: Width
 ) -> TrainingSpread:
-    """The spread of a training's mean.
+    """Return the spread of a training's mean.
 
-    `differences` are those between subject and controls: one control shows no interaction, so the lesser of two upper
-    bounds represents it, the variance between facts and half that of the differences. Scores with a range are taken to
-    have shown one unlike pair more (1/2 (pair width)^2), since few equal answers do not rule out another one.
+    `differences` are those between subject and controls. One control shows no interaction, so the smaller of two upper
+    bounds replaces it: the variance between facts, and half the variance of the differences. Scores with a range get
+    one more unlike pair (1/2 (pair width)^2), since a few equal answers do not rule out a different one.
     """
     noise, variance_of_means = _seen(control, differences)
     return moderated(noise, variance_of_means, control.shape[-2:], prior, width=width)

@@ -257,9 +257,9 @@ class Misjudged(NamedTuple):
 def corrected_share(n_seen: float, n: int, error: Misjudged) -> tuple[float, float, float]:
     """Return the share of leaks if the judge found `seen` in `n` replies, with a 95 % interval, in [0, 1].
 
-    The estimate is Rogan and Gladen's (American Journal of Epidemiology 107, 1978), the interval Lang and Reiczigel's
-    (Preventive Veterinary Medicine 113, 2014), which holds the uncertainty of both error rates too. A judge at chance
-    level gives the interval from 0 to 1.
+    The estimate is Rogan and Gladen's (American Journal of Epidemiology 107, 1978). The interval is Lang and
+    Reiczigel's (Preventive Veterinary Medicine 113, 2014), which includes the uncertainty of both error rates. A judge
+    at chance level gives the interval from 0 to 1.
     """
     if not (0 <= n_seen <= n and n > 0 and 0 <= error.missed <= error.true and 0 <= error.alarms <= error.false):
         raise ValueError(f"no share: {n_seen} of {n}, {error}")

@@ -105,9 +105,9 @@ def joint_hold_rate(requirements: Sequence[Requirement], design: Design, *, toge
 
 
 def failed(requirement: Requirement, design: Design, level: float, *, tests: int = 1) -> float:
-    """Return how often one of several tests finds a subject truly at `level` significantly above the margin.
+    """Return how often one of several tests finds a model with the true value `level` significantly above the margin.
 
-    The tests are taken to be independent, so that each has its share of the 2.5 %.
+    The tests are assumed to be independent, and each has its share of the 2.5 %.
     """
     error, arms = _read(requirement, design, (1 - _TAIL) ** (1 / tests), level)
     beyond = level - requirement.margin - arms
@@ -131,9 +131,9 @@ def least_shown(requirement: Requirement, design: Design, *, tests: int = 1) -> 
 
 
 def needed(requirements: Sequence[Requirement], design: Design, *, singles: bool = False) -> dict[What, int]:
-    """Return the number of controls, wordings or facts, each alone, with which all quantities hold in 80 % of audits.
+    """Return the number of controls, wordings or facts, each alone, with which all quantities pass in 80 % of audits.
 
-    Changes that do not suffice within `MOST` are left out. With `singles` no single fact may be suspected either.
+    Changes that are not enough within `MOST` are left out. With `singles`, no single fact may be suspected either.
     """
     least_by_kind: dict[What, int] = {}
     # The worst first: where it alone is held too rarely, all of them are.
@@ -153,9 +153,9 @@ def needed(requirements: Sequence[Requirement], design: Design, *, singles: bool
 
 
 class Advice(NamedTuple):
-    """Changes that would let an open claim hold: `ways` in words, and the last number of facts.
+    """Changes that would let an open claim pass: `ways` in words, and the necessary number of facts.
 
-    `power` is how often an audit like this one would have let it hold, were nothing left.
+    `power` is the share of audits like this one in which the claim would pass if nothing were left.
     """
 
     power: float
@@ -183,7 +183,7 @@ def advise(read: Sequence[tuple[Draws, float]], *, both: bool) -> Advice | None:
 
 
 def describe_needed(least_by_kind: Mapping[What, int], design: Design, *, facts: str = "") -> str:
-    """As in `7 controls in place of 3, or 90 facts in place of 40`, or of these `facts`."""
+    """Return words such as `7 controls in place of 3, or 90 facts in place of 40`. `facts` describes the present facts."""
     had = {"controls": f"{design.controls}", "wordings": f"{design.wordings:g}", "facts": facts or f"{design.facts}"}
     of = {"controls": "", "wordings": " of each fact", "facts": ""}
     ways = [f"{n} {kind}{of[kind]} in place of {had[kind]}" for kind, n in least_by_kind.items()]
@@ -304,9 +304,9 @@ Together = Sequence[Int[np.ndarray, " N"]]
 
 
 class FactTest(NamedTuple):
-    """The p-value of "no fact is given away", and the facts to name if it is rejected.
+    """The p-value of "no fact is revealed", and the facts to name if it is rejected.
 
-    `size` is z or the number stated. `events` is of how many independent events the facts may come.
+    `size` is z or the number of stated facts. `events` is the number of independent events behind the facts.
     """
 
     p: float

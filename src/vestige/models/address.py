@@ -35,11 +35,10 @@ def is_address(model: str) -> bool:
 
 
 class Limits(Settings):
-    """The most that may be spent, and the prices: per million tokens, in any one currency. None does not bind.
+    """The limits of spending, and the prices per million tokens in one currency. None is no limit.
 
-    Nothing is priced by itself: prices change, and a wrong one is worse than none. For a judge, everything in the
-    folder of its replies counts, including earlier and killed commands' spending. For an evaluated model, one process's
-    tokens count.
+    There are no default prices, because a wrong price is worse than none. For a judge, all spending in the folder of
+    its replies counts, including earlier and killed commands. For an evaluated model, the tokens of one process count.
     """
 
     most_requests: NonNegativeInt | None = None

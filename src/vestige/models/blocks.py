@@ -21,7 +21,8 @@ _OUTPUT_PROJECTIONS = ("mlp.down_proj", "mlp.fc2", "mlp.c_proj")
 def blocks(model: PreTrainedModel) -> nn.ModuleList:
     """Return the list of the decoder's blocks: the only list in the model with the config's length.
 
-    Raises InputError where there is none or more than one.
+    Raises:
+        InputError: There is no such list, or more than one.
     """
     n = model.config.get_text_config().num_hidden_layers
     # Families name their list each otherwise; its length is in every config.
@@ -80,7 +81,8 @@ def continued_from(
 def read_out(model: PreTrainedModel, hidden: Float[Tensor, "N D"]) -> Float[Tensor, "N V"]:
     """Return the logits of the model's last norm and head for `hidden`: the logit lens.
 
-    Raises InputError where a block gives more than hidden states, so that one which passes on cannot are in.
+    Raises:
+        InputError: A block returns more than hidden states, so that no other block can replace it.
     """
     every = blocks(model)
     # A row each, so that the first place serves, however many there are.
@@ -121,7 +123,7 @@ def _output(model: PreTrainedModel, ids: Int[Tensor, "B T"], layer: int) -> Tens
 def outputs_kept(
     model: PreTrainedModel, layers: Sequence[int], *, stops: bool
 ) -> Iterator[dict[int, Tensor | tuple[Tensor, ...]]]:
-    """Fills the dictionary with the outputs of the blocks `layers` while the model runs inside the context.
+    """A context in which the outputs of the blocks `layers` fill the dictionary while the model runs.
 
     With `stops` the model runs only up to the last of these blocks.
     """
@@ -145,10 +147,12 @@ def outputs_kept(
 
 @torch.no_grad()
 def embedding_table(model: PreTrainedModel) -> Float[Tensor, "V D"]:
-    """The vector that represents each token id, as the model's embedding gives it: scaled, where it scales.
+    """Return the vector of each token id as the model embeds it, including its scaling.
 
-    A gradient with respect to these vectors, times this table, is the gradient with respect to one-hot tokens. Raises
-    InputError where the model names no matrix.
+    A gradient with respect to these vectors, times this table, is the gradient with respect to one-hot tokens.
+
+    Raises:
+        InputError: The model names no matrix of embeddings.
     """
     try:
         embedding = model.get_input_embeddings()

@@ -127,7 +127,7 @@ def halve() -> None:
 
 
 def within_memory(run: Callable[P, R]) -> Callable[P, R]:
-    """`run`, whose `token_budget` is halved where a GPU's memory does not hold it. Without effect on the CPU."""
+    """Call `run`, and halve its `token_budget` if the GPU's memory is too small. Without effect on a CPU."""
     default = inspect.signature(run).parameters["token_budget"].default
 
     @functools.wraps(run)

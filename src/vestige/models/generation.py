@@ -24,11 +24,11 @@ STEP_TOKENS = 32
 
 @dataclass(frozen=True)
 class Reply:
-    """A model's answer.
+    """A model's reply.
 
-    `ids` leaves out the token that ended the reply. `finish` is "stop" when there was one and "length" otherwise.
-    `margin` is the least difference (nats) between the first and the second token's logit over the reply: a small one
-    is a near-tie, which another device may decide the other way. None where a server does not tell it.
+    `ids` excludes the token that ended the reply. `finish` is "stop" if there was one and "length" otherwise. `margin`
+    is the smallest difference (nats) between the logits of the first and the second token over the reply. A small one
+    is a near-tie, which another device may decide differently. It is None if a server does not report it.
     """
 
     ids: tuple[int, ...]

@@ -109,7 +109,7 @@ class Ledger:
 class Job(Generic[T_co]):
     """A request, the parser of its reply (Garbled for an invalid reply), and its maximum use.
 
-    `taken` returns the actual use. Without it that is the reply's `usage`, and `most` where the reply has none.
+    `taken` returns the actual use. Without it, the reply's `usage` counts, or `most` for a reply without one.
     """
 
     path: str
@@ -370,7 +370,7 @@ def used_tokens(body: Any) -> tuple[int | None, int | None]:
 
 
 def numbers(found: Any, n: int) -> list[float]:
-    """`n` log-probabilities (nats) that a server sent. Rejected where they cannot be such."""
+    """Return `n` log-probabilities (nats) from a server. Raise Rejected for impossible values."""
     if not isinstance(found, list) or len(found) != n:
         raise Rejected(f"{n} log-probabilities are needed")
     for value in found:

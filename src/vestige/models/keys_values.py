@@ -31,7 +31,7 @@ class GrowingLayer(DynamicLayer):
         self.room: KeysValues | None = None
 
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> KeysValues:
-        """All keys and values, with those of the new tokens."""
+        """Append the keys and values of the new tokens, and return all."""
         keys, values = self.keys, self.values
         if keys is None or values is None or key_states.shape[-2] != 1:
             self.keys, self.values = super().update(key_states, value_states, *args, **kwargs)
@@ -56,7 +56,7 @@ def empty_cache(model: PreTrainedModel) -> DynamicCache:
 
 
 def cache_of(layers: Iterable[KeysValues]) -> DynamicCache:
-    """A cache that goes on from these keys and values, which stay as they are."""
+    """Return a cache that continues from these keys and values without changing them."""
     cache = DynamicCache()
     for keys, values in layers:
         layer = GrowingLayer()
@@ -83,7 +83,7 @@ STATES = frozenset(("mamba", "mamba2", "falcon_mamba", "rwkv", "xlstm"))
 
 
 def can_go_on(model: PreTrainedModel, *, window: int = 0) -> bool:
-    """Whether rows can go on from the keys and values of others: every layer leaves them in a cache, and keeps all.
+    """Return whether rows can continue from others' keys and values: every layer caches them, and keeps all.
 
     A layer with an attention window below `window` tokens does not qualify.
     """

@@ -195,7 +195,7 @@ class LoadedModel:
 
 @dataclass(frozen=True)
 class Local:
-    """A transformers model in memory: the engine's queries are calls of these functions."""
+    """The engine of a transformers model in memory, by calls of functions."""
 
     subject: LoadedModel
     scores: bool = True
@@ -495,10 +495,10 @@ def look_for(settings: ModelSettings) -> None:
 
 @contextmanager
 def finite_logits(subject: LoadedModel, way_out: Callable[[], str] = lambda: "") -> Iterator[None]:
-    """Within it NotFinite is raised by the first pass of the subject's model whose logits hold NaN or infinity.
+    """A context in which the model's first pass with NaN or infinite logits raises NotFinite.
 
-    Minus infinity is a token that cannot come, and admitted. `way_out` returns the advice, if it is not to train the
-    model again. A server's numbers are looked at where they are read.
+    Minus infinity marks an impossible token and is allowed. `way_out` returns the advice, if it is not to train the
+    model again. The numbers of servers are checked when they are read.
     """
     if not subject.here:
         yield

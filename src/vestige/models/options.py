@@ -36,9 +36,9 @@ SEPARATOR = " "
 
 @dataclass(frozen=True)
 class LetterScore:
-    """The token after one prompt: the letters' log-probabilities, and the likeliest token of all.
+    """The next token after one prompt: the log-probabilities of the letters, and the most likely token of all.
 
-    `n_top` counts the tokens as likely as `top`.
+    `n_top` counts the tokens that are as likely as `top`.
     """
 
     logp: tuple[float, ...]

@@ -73,7 +73,7 @@ def _by_number(name: str) -> tuple[int, str]:
 
 
 def look_there(model: str) -> None:
-    """Refuse a model that is not there. Its files are not read, since that needs torch. No server is asked."""
+    """Refuse a missing model. Vestige reads none of its files, which would load torch, and asks no server."""
     if is_hub_id(model):
         ask_hub(model)
     elif not is_address(model):

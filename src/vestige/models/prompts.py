@@ -73,9 +73,9 @@ def own_template(tokenizer: PreTrainedTokenizerBase) -> str:
 
 
 def use_template(tokenizer: PreTrainedTokenizerBase, choice: str) -> str:
-    """Set only the tokeniser's template. Returns the template's name in provenance.
+    """Set the tokeniser's only template, and return the template's name for the provenance.
 
-    `wanted` is the name of one of its templates, `plain`, or a file. Without one it is its own.
+    `wanted` is the name of one of its templates, `plain`, or a file. Without one, it is the model's own.
     """
     stored = tokenizer.chat_template
     if isinstance(stored, dict):
@@ -612,7 +612,7 @@ class Prompter:
 
     @cached_property
     def control_marks(self) -> TextTuple:
-        """The special tokens as they are written. A question that holds one is read as turns of its own there."""
+        """The texts of the special tokens. A question with such a text would be read as several turns."""
         tokens = self.tokenizer.added_tokens_decoder.values()
         return tuple(sorted({t.content for t in tokens if t.special} | set(self.tokenizer.all_special_tokens)))
 

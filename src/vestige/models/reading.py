@@ -41,7 +41,7 @@ from vestige.models.scoring import TOKEN_BUDGET, AnswerScore, score_answers, tok
 class Prompted:
     """The queries on one prompt: scores of `texts` that follow it, and a greedy reply of at most `most_new` tokens.
 
-    No reply is decoded where `most_new` is 0. A text holds the token that ends the turn, if that is to be scored.
+    No reply is decoded if `most_new` is 0. A text includes the token that ends the turn if that token is scored.
     """
 
     prompt: tuple[int, ...]
