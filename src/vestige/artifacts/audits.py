@@ -296,7 +296,7 @@ class SealedPlan:
 class AuditPlan:
     """The questions of an audit and the models that it scores.
 
-    `subjects` are folders relative to the run, by their name in the audit. `splits` has item ids: forget and retain,
+    Models are folders relative to the run, by their name in the audit. `splits` has item ids: forget and retain,
     and if the data have them independent, factual and holdout. `scopes` and `edges` are by item id. `settings` are all
     settings of the audit, including thresholds. `evaluations` and `attacked` are the paths of the answers, so that an
     audit can be judged again without a model. `failed` lists the planned tasks without a result. `untested` lists in

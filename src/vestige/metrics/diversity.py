@@ -46,7 +46,7 @@ def vendi(embeddings: Float[np.ndarray, "N D"]) -> Vendi:
 
 
 def progressive_vendi(embeddings: Float[np.ndarray, "N D"], sizes: Sequence[int]) -> list[Vendi]:
-    """Return the scores of the first `sizes` of `embeddings`, in rising sizes. Each product of rows is computed once."""
+    """Return the scores of the first `sizes` of `embeddings`. Sizes rise, and each product is computed once."""
     units = unit_rows(embeddings[: sizes[-1]])
     width = units.shape[1]
     inner, done, scores = np.zeros((width, width)), 0, []

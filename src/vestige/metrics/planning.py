@@ -183,7 +183,7 @@ def advise(read: Sequence[tuple[Draws, float]], *, both: bool) -> Advice | None:
 
 
 def describe_needed(least_by_kind: Mapping[What, int], design: Design, *, facts: str = "") -> str:
-    """Return words such as `7 controls in place of 3, or 90 facts in place of 40`. `facts` describes the present facts."""
+    """Return words such as `7 controls in place of 3, or 90 facts in place of 40`. `facts` replaces the 40."""
     had = {"controls": f"{design.controls}", "wordings": f"{design.wordings:g}", "facts": facts or f"{design.facts}"}
     of = {"controls": "", "wordings": " of each fact", "facts": ""}
     ways = [f"{n} {kind}{of[kind]} in place of {had[kind]}" for kind, n in least_by_kind.items()]
