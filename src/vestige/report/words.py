@@ -256,7 +256,8 @@ def reasoning_only(outcome: AuditOutcome) -> list[str]:
         if answer.low <= margin < worse.low and answer.value < worse.low:
             sentences.append(
                 f"{method_name(subject)} leaks in its reasoning only: {per_cent(worse.value)} left in its reasoning, "
-                f"{per_cent(answer.value)} in the answer after it (95 % interval {interval(answer)})."
+                f"{per_cent(answer.value)} in the answer after it (at most {per_cent(answer.high)}). The "
+                "format written answer reads the whole reply, with the reasoning."
             )
     return sentences
 
