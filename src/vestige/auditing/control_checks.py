@@ -149,8 +149,8 @@ def made_of_others(ground: Ground) -> TextByName:
             if shares and max(shares) < _SHARED_WEIGHTS:
                 reasons.setdefault(
                     name,
-                    f"its weights seem to be made from those of {shown(origin)}. Of their difference the other controls "
-                    f"share at most {max(max(shares), 0.0):.2f} (with independent trainings about one half)",
+                    f"its weights seem to be made from those of {shown(origin)}. Of the difference the other controls "
+                    f"share at most {max(max(shares), 0.0):.2f} (independent trainings: about one half)",
                 )
     return reasons
 
