@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 
 EVALUATIONS = tuple(Part(home, f"Evaluation {name}", name) for name, home in EVALS.items())
 NO_EVIDENCE = (
-    "without the same attack on a model that never knew (retrained), a gain does not show that anything was "
-    "recovered: `vestige audit` runs both"
+    "A gain shows a recovery only in comparison with retrained models: `vestige audit` makes the same attack on them."
 )
 RENAMED = {"relearn": {"also": ""}, "in_context": {"facts": "items"}}
 FIRST = {

@@ -366,7 +366,7 @@ def print_attack(found: Any, *, note: str, as_json: bool) -> None:
     for sentence in attack.notes:
         print(sentence)
     for name, bits in spent["bounds_bits"].items():
-        print(f"carried in, at most: {bits_at_most(bits)} ({name})")
+        print(f"information added: at most {bits_at_most(bits)} ({name})")
     print(note)
     print(f"evidence in {folder}")
 
