@@ -182,7 +182,7 @@ def test_records_are_read_with_their_scores_only_if_there_is_one_for_each(tmp_pa
     write_scores(place, [{"item": "a", "exact": 1.0}, {"item": "b", "exact": 0.0}])
     assert read_scored_records(place)[1] == {"item": "b", "reply": "y", "exact": 0.0}
     write_scores(place, [{"item": "a", "exact": 1.0}])
-    with pytest.raises(InputError, match="not of one length"):
+    with pytest.raises(InputError, match="different lengths"):
         read_scored_records(place)
 
 

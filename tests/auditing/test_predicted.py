@@ -148,7 +148,7 @@ def test_python_judges_a_folder_without_controls(folder, tmp_path):
     audit = vestige.judge(folder, output_dir=tmp_path / "run", without_controls=True)
     assert audit["Half"].not_expressed.verdict == "fail"
     assert audit["Never"].not_expressed.verdict == "inconclusive"
-    with pytest.raises(InputError, match="a folder of logs is judged"):
+    with pytest.raises(InputError, match="Give a folder of logs"):
         vestige.judge([{"model": "a"}], without_controls=True)
 
 

@@ -153,7 +153,7 @@ def test_a_torn_line_of_the_count_is_dropped_and_a_folder_without_its_count_is_r
         assert listed.read_text().splitlines(keepends=True)[:3] == whole
         assert len(listed.read_text().splitlines()) == 4
         listed.write_text('{"request": 1}\n')
-        with pytest.raises(InputError, match=r"replies\.jsonl is no list of replies"):
+        with pytest.raises(InputError, match=r"replies\.jsonl is not a list of replies"):
             PromptedJudge(writer(log, tmp_path)).judge(requests_of(3))
         listed.unlink()
         with pytest.raises(InputError, match=r"holds replies and no replies\.jsonl"):

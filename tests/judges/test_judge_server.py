@@ -175,7 +175,7 @@ def test_the_key_goes_into_the_header_and_into_nothing_else(tmp_path, monkeypatc
         ("http://me:hunter22@host/v1", "holds a user"),
         ("https://host/v1?api-key=hunter22", "unknown key 'api-key'"),
         ("http://host:99999999/v1", "cannot be read"),
-        ("http://ho st/v1", "is no model's address"),
+        ("http://ho st/v1", "is not a model's address"),
     ],
 )
 def test_a_url_that_is_none_or_holds_a_secret_is_refused_without_showing_it(url, message):
@@ -280,7 +280,7 @@ def test_two_commands_in_one_folder_are_refused_and_a_damaged_file_is_named(tmp_
         with pytest.raises(InputError, match=kept.name):
             PromptedJudge(writer(log, tmp_path)).judge(requests_of(1))
         kept.write_text(json.dumps({"replies": [{"wrong": 1}]}))
-        with pytest.raises(InputError, match="no file of kept replies"):
+        with pytest.raises(InputError, match="is not a file of stored replies"):
             PromptedJudge(writer(log, tmp_path)).judge(requests_of(1))
 
 

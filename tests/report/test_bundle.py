@@ -95,7 +95,7 @@ def test_a_run_without_an_audit_and_a_folder_that_exists_are_refused(tmp_path):
         build_bundle(run, tmp_path / "out")
     assert not (tmp_path / "out").exists()
     write_audit(run, outcome())
-    with pytest.raises(InputError, match=r"exists\. Name a folder that does not"):
+    with pytest.raises(InputError, match=r"exists\. Name a new folder"):
         build_bundle(run, tmp_path)
 
 

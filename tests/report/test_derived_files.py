@@ -111,7 +111,7 @@ def test_a_file_of_the_users_is_not_overwritten(audited, tmp_path, name):
     path = tmp_path / name
     path.parent.mkdir(exist_ok=True)
     path.write_text("mine")
-    with pytest.raises(InputError, match="no run of Vestige wrote it"):
+    with pytest.raises(InputError, match="Vestige did not write it"):
         build_report(audited, output_dir=tmp_path)
     assert path.read_text() == "mine"
 
