@@ -149,5 +149,5 @@ def error_of(judge: LeakJudge, labelled: Sequence[ReplyTo]) -> Misjudged:
     true = [told for leaked, told in pairs if leaked]
     false = [told for leaked, told in pairs if not leaked]
     if not true or not false:
-        raise InputError("the judge of leaks judged none of the labelled replies, so its judgements cannot be used")
+        raise InputError("the judge of leaks judged none of the labelled replies. Take another judge")
     return Misjudged(len(true) - sum(true), len(true), sum(false), len(false))
