@@ -154,6 +154,10 @@ def test_models_of_two_audits_are_compared_by_name(tmp_path: Path):
     target, ga = ((s.first, s.model, s.difference, s.finding) for s in scores)
     assert target == ("a: target", "b: target", 0.0, "no difference shown")
     assert ga == ("a: ga", "b: ga", -0.5, "lower")
+    page = compare(first, second).page
+    # A curve for each model over the audits.
+    assert page.count("<polyline") == 2
+    assert "generate on forget, from a: ga" in page
     # Within one audit the target is the one that all are compared with.
     assert [(s.first, s.model) for s in compare(first).scores] == [("a: target", "a: npo"), ("a: target", "a: ga")]
     with pytest.raises(InputError, match="share no model of one name"):

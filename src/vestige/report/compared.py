@@ -30,19 +30,26 @@ def render_comparison(
         paths: The logs, for the command.
         common: The model that all others are compared with, or "".
     """
-    curves: dict[tuple[str, str], list[tuple[str, float]]] = {}
+    curves: dict[str, list[tuple[str, float]]] = {}
     for row in rows:
-        points = curves.setdefault((row.task, row.score), [(row.first, row.mean_first)])
+        title = f"{row.score} on {row.task}"
+        # Each model of several audits has a curve of its own.
+        if not common:
+            title += f", from {row.first}"
+        points = curves.setdefault(title, [(row.first, row.mean_first)])
         points.append((row.model, row.mean_model))
     models = list(dict.fromkeys(name for points in curves.values() for name, _ in points))
+    than = "in the first audit"
+    if common:
+        than = f"those of {common}"
     lower = sum(row.finding == "lower" for row in rows)
     higher = sum(row.finding == "higher" for row in rows)
     variables = {
-        "headline": f"{lower} of {len(rows)} scores are lower than those of {common or 'the first'}, {higher} higher.",
+        "headline": f"{lower} of {len(rows)} scores are lower than {than}, {higher} higher.",
         "heads": heads,
         "rows": [(row.finding, texts) for row, texts in zip(rows, cells, strict=True)],
         "models": models,
-        "curves": [_curve(task, score, points, models) for (task, score), points in curves.items()],
+        "curves": [_curve(title, points, models) for title, points in curves.items()],
         "questions": questions[:MOST_QUESTIONS],
         "unlisted": len(questions) - len(questions[:MOST_QUESTIONS]),
         "command": shlex.join(["vestige", "compare", *paths]),
@@ -50,7 +57,7 @@ def render_comparison(
     return render_static("compare.html.j2", ("dom", "copy", "compare"), variables)
 
 
-def _curve(task: str, score: str, points: Sequence[tuple[str, float]], models: Sequence[str]) -> dict[str, Any]:
+def _curve(title: str, points: Sequence[tuple[str, float]], models: Sequence[str]) -> dict[str, Any]:
     """The means of the models in their order, placed in a picture of fixed size. Numbers are places in `models`."""
     values = [value for _, value in points]
     low, high = min(0.0, *values), max(values)
@@ -62,4 +69,4 @@ def _curve(task: str, score: str, points: Sequence[tuple[str, float]], models: S
         marks.append(
             {"name": name, "value": number(value), "x": place[0], "y": place[1], "number": models.index(name) + 1}
         )
-    return {"task": task, "score": score, "marks": marks, "width": _WIDTH, "height": _HEIGHT}
+    return {"title": title, "marks": marks, "width": _WIDTH, "height": _HEIGHT}
