@@ -60,8 +60,9 @@ def render_comparison(
 def _curve(title: str, points: Sequence[tuple[str, float]], models: Sequence[str]) -> dict[str, Any]:
     """The means of the models in their order, placed in a picture of fixed size. Numbers are places in `models`."""
     values = [value for _, value in points]
-    low, high = min(0.0, *values), max(values)
-    span = (high - low) or 1.0
+    # Shares have one scale in all pictures.
+    low, high = min(0.0, *values), max(1.0, *values)
+    span = high - low
     step = (_WIDTH - 40) / max(1, len(points) - 1)
     marks = []
     for n, (name, value) in enumerate(points):
