@@ -206,6 +206,7 @@ def test_a_collapsed_subject_neither_holds_nor_fails_by_that_score(tmp_path):
                        for row in rows], "leaky, probability, q0: the scope is 'guessable' here"),
         (lambda rows: [{**row, "low": 0, "high": 10} if row["model"] == "leaky" and row["item"] in ("q3", "q4") else row
                        for row in rows], "row .*: the range of probability is another than in earlier rows"),
+        (lambda rows: [{**row, "low": 0, "high": 10} for row in rows], "State the range that the scores use"),
         (lambda rows: [{**row, "format": "loss", "low": 0, "high": 45} for row in rows], "a loss has no range"),
         (lambda rows: [{**row, "ratio": "yes"} if row["model"] == "leaky" else row for row in rows],
          "leaky, probability, q0: the ratio is 'yes' here and 'no' in another row"),

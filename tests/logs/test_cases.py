@@ -302,6 +302,10 @@ def test_a_scale_and_a_direction_are_as_the_user_states_them(write):
     assert part.scores.tolist() == [0.0, 0.25, 1.0]
     (part,) = read_log(file, How({"m": Scale(1, 5, -1)})).parts
     assert part.scores.tolist() == [1.0, 0.75, 0.0]
+    # A wider range of one's own choice would make a loss look small.
+    wide = Stated(how=How({"m": Scale(1, 10)}))
+    with pytest.raises(InputError, match="between 0% and 44% of the stated range"):
+        read_logs([GivenLog("target", "full", file)], forget="it", stated=wide)
 
 
 def test_a_score_that_runs_the_other_way_is_refused_and_read_when_the_user_says_so(write):

@@ -23,7 +23,7 @@ from vestige.artifacts.layout import RunFolder
 from vestige.artifacts.scores import Measurement, Texts
 from vestige.auditing.predicted import with_predicted
 from vestige.auditing.questions import LogColumn, Questions, by_position
-from vestige.auditing.table import SPLITS, YES, ModelScores, Unfit, judge_table
+from vestige.auditing.table import SPLITS, YES, ModelScores, Unfit, judge_table, refuse_unused_range
 from vestige.core.errors import InputError
 from vestige.core.files import write_json
 from vestige.core.ids import content_id, file_digest
@@ -453,9 +453,16 @@ def _refuse_unused(how: How, read: Sequence[_ParsedLog]) -> None:
     if how.columns and all(reader_of(parsed.entry.path, how.columns.get("score", "")) != "rows" for parsed in read):
         raise InputError("column:KIND=NAME is for tables of your own, and none of the logs is one. Leave it out.")
     said = " ".join(problem for parsed in read for problem in parsed.log.unread)
-    for name in how.scales:
+    for name, scale in how.scales.items():
         if not {name, f"{FROM_NATS}{name}"} & {*names} and name not in said:
             raise InputError(f"no log has a score {one_line(name, width=80)!r}. {closest(name, names)}")
+        if (scale.low, scale.high) != (0.0, 1.0):
+            scores: list[float] = []
+            for parsed in read:
+                for part in parsed.log.parts:
+                    scores += part.scores.tolist() if part.name == name else ()
+            if scores:
+                refuse_unused_range(name, scores)
 
 
 def _by_task(read: Sequence[_ParsedLog], splits: Mapping[str, str]) -> list[_ParsedLog]:
@@ -696,11 +703,13 @@ def _with_truth_decided(columns: Sequence[LogColumn], notes: list[str], unfit: l
         known = [column.scores for column in same if column.part.otherwise is None]
         if not known:
             reading = _by_order(same)
-            if reading is None and key[0] == "forget":
+            besides = [one for one in columns if one.entry.is_target and one.key[0] == "forget" and one.key != key]
+            if reading is None and key[0] == "forget" and not besides:
                 unfit += [_undecided(one, "and the target and its controls do not decide it") for one in same]
                 return list(columns)
             if reading is None:
-                # Trained and untrained models score alike on what is kept, so that nothing decides there.
+                # Trained and untrained models score alike on what is kept, so that nothing decides there. On the
+                # forget set other scores are judged without it.
                 notes.append(
                     f"No log tells the definition of its truth ratio in the split {key[0]}, which is not judged."
                 )

@@ -84,6 +84,8 @@ UNITS = ("share", "bits", "order")
 ROLES: tuple[Role, ...] = get_args(Role)
 DIRECTIONS: Mapping[str, Literal[1, -1]] = {"higher": 1, "lower": -1}
 YES = "yes"
+_LEAST_USED = 0.5
+"""The part of a stated range that the scores of all models have to use."""
 _HITS = 0.95
 """The share of scores of 0 or 1 from which a format counts hits."""
 
@@ -120,10 +122,29 @@ def read_scores(table: Any) -> list[Fields]:
     return rows
 
 
+def refuse_unused_range(name: str, scores: Sequence[float]) -> None:
+    """Refuse the range of a score if all models use less than half of it: a wider range makes a pass easier.
+
+    Args:
+        name: The name of the score.
+        scores: The scores of all models as shares of the range. NaN is a missing score.
+
+    Raises:
+        InputError: The highest and the lowest score are too near to each other.
+    """
+    lowest, highest = np.nanmin(scores), np.nanmax(scores)
+    if highest - lowest < _LEAST_USED:
+        raise InputError(
+            f"{one_line(name, width=80)}: all scores lie between {lowest:.0%} and {highest:.0%} of the stated range, and "
+            "a range that is too wide makes a pass easier. State the range that the scores use."
+        )
+
+
 def _refuse_mixed(placed: Sequence[tuple[str, Record]], rows: Sequence[Fields]) -> None:
     """Refuse per cent signs on some scores of a format, two ranges, and names of models that differ in case alone."""
     written: dict[str, list[Any]] = {}
     ranges: dict[str, tuple[float | None, ...]] = {}
+    scaled: dict[str, list[float]] = {}
     for (where, row), scored in zip(placed, rows, strict=True):
         own = tuple(_number(where, name, row.get(name)) for name in ("low", "high"))
         if scored["score"] is not None and ranges.setdefault(scored["format"], own) != own:
@@ -133,6 +154,10 @@ def _refuse_mixed(placed: Sequence[tuple[str, Record]], rows: Sequence[Fields]) 
             )
         if row.get("score") is not None:
             written.setdefault(scored["format"], []).append(row["score"])
+        if own != (None, None) and scored["score"] is not None:
+            scaled.setdefault(scored["format"], []).append(scored["score"])
+    for name, scores in scaled.items():
+        refuse_unused_range(name, scores)
     for name, values in written.items():
         if any(isinstance(value, str) for value in values) and per_cent_and_shares(values):
             raise InputError(
@@ -166,7 +191,7 @@ def _of_file(path: Path) -> list[tuple[str, Record]]:
     return [(f"{read.source}, {row.place}", row.values) for row in read.rows]
 
 
-_INDEX = ("", "unnamed: 0", "rownames", "row.names")
+_INDEX = ("", "unnamed: 0", "rownames", "row.names", "x", "...1")
 """Names of the column that numbers the rows in files from R and pandas."""
 
 
