@@ -135,8 +135,8 @@ def refuse_unused_range(name: str, scores: Sequence[float]) -> None:
     lowest, highest = np.nanmin(scores), np.nanmax(scores)
     if highest - lowest < _LEAST_USED:
         raise InputError(
-            f"{one_line(name, width=80)}: all scores lie between {lowest:.0%} and {highest:.0%} of the stated range, and "
-            "a range that is too wide makes a pass easier. State the range that the scores use."
+            f"{one_line(name, width=80)}: all scores lie between {lowest:.0%} and {highest:.0%} of the stated range, "
+            "and a range that is too wide makes a pass easier. State the range that the scores use."
         )
 
 
