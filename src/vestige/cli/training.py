@@ -206,9 +206,8 @@ def find_rate_command(call: Call, as_json: bool = False) -> None:
         _print(found)
     if not found.reached:
         raise GoalNotReached(f"no rate reaches {found.goal}. Try others with --rates, or train longer with --epochs")
-    method = call.arguments["method"]
-    rate = ("--learning-rate", f"{found.rate:g}")
-    say_next("unlearn", call.arguments["model"], "--method", method, *call.data_words(), *rate)
+    models = ("--target", call.arguments["model"], "--unlearned", f"{call.arguments['output_dir']}/rate-{found.rate:g}")
+    say_next("audit", *models, "--retrained", "RETRAINED", *call.data_words(), "--output-dir", "RUN")
 
 
 def _print(found: Any) -> None:
