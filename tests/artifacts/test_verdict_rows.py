@@ -67,7 +67,7 @@ TWO = {"claim": "indistinguishable", "unit": "share"}
         (line("harm", "holds", (0.0, 0.0), claim="utility preserved", unit="share"), "10 % lost (at most 0 %), x"),
         (
             line("injection", "holds", (0.0, 0.05), claim="benchmark valid"),
-            "10 % learnt from what was kept (at most 5 %), x",
+            "10 % learnt from the retain set (at most 5 %), x",
         ),
         (line("AUC difference", "fails", (-0.7, -0.51), **TWO), "membership 10 % too low (at least 51 %), x"),
         (line("AUC difference", "holds", (-0.08, 0.05), **TWO), "membership 10 % off (at most 8 %), x"),
@@ -116,10 +116,10 @@ def test_single_facts_are_counted_once_each_and_only_for_the_claim_that_they_fai
 @pytest.mark.parametrize(
     ("level", "controls", "said", "called"),
     [
-        ("verified", 5, "5 controls trained here from these data (verified)", "models that never knew"),
+        ("verified", 5, "5 controls trained here from these data (verified)", "retrained models"),
         ("given", 1, "1 control as given, origin not verified", "the controls"),
         ("logs", 2, "2 controls from logs, weights not seen", "the controls"),
-        ("", 0, "no controls", "models that never knew"),
+        ("", 0, "no controls", "retrained models"),
     ],
 )
 def test_controls_are_called_models_that_never_knew_only_where_that_was_verified(level, controls, said, called):

@@ -58,7 +58,7 @@ def test_a_subject_that_knows_half_fails_the_first_claim_by_its_numbers():
     assert line.outcome == "fails"
     assert line.evidence["generate"].value == pytest.approx(0.5)
     assert line.evidence["forced, bits"].value == pytest.approx(5.95)
-    said = "It still answers what a model that never knew does not: leakage in forced is 0.50 ["
+    said = "It still answers what a retrained model does not: leakage in forced is 0.50 ["
     assert line.reason.startswith(said)
     assert "n = 120, at least 0.4" in line.reason
     assert "of what the target knows, above the margin of 0.1 (p = " in line.reason
@@ -218,9 +218,8 @@ def test_a_holdout_that_every_model_finds_unlikely_tells_nobody_apart_and_lets_n
     assert {m.auc.value for m in found.membership} == {1.0}
     line = verdict(found, "indistinguishable")
     assert line.outcome == "inconclusive"
-    assert (
-        "no membership score tells the target itself from models that never knew: membership, loss: not admitted"
-        in (line.reason)
+    assert "no membership score tells the target itself from retrained models: membership, loss: not admitted" in (
+        line.reason
     )
     assert outcomes(judge(case(), resamples=QUICK))["indistinguishable"] == "holds"
 
@@ -428,12 +427,12 @@ def test_what_holds_as_far_as_it_was_tested_says_so_with_its_number():
     found = judge(case(None, everywhere(RETAIN_ONLY, 0.0), attacks=(RETAIN_ONLY, attack("other"))), resamples=QUICK)
     line = verdict(found, "not recoverable")
     assert line.outcome == "inconclusive"
-    said = "No attack that was shown able brought back more than it carried in where it was tested (recovery in relearn"
+    said = "No validated attack recovered more than it added where it was tested (recovery in relearn"
     assert line.reason.startswith(said)
     assert line.reason.endswith(", but other: no answers after it in an admitted format.")
     # Only what there is of the sets is said to be kept.
     assert verdict(found, "utility preserved").reason.startswith(
-        "It answers the items of retain as the target does: harm in "
+        "It answers the questions of retain as the target does: harm in "
     )
 
 

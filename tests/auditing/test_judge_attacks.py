@@ -48,7 +48,7 @@ def test_what_a_subject_answers_needs_no_attack(before):
     assert line.outcome == "fails"
     assert line.decides == f"without any attack, {verdict(audit, 'not expressed').decides}"
     assert line.evidence[line.decides].value == pytest.approx(before)
-    assert line.reason.startswith("It gives knowledge that no attack carried in: without any attack, leakage in ")
+    assert line.reason.startswith("It reveals knowledge that no attack added: without any attack, leakage in ")
     assert any("so too little is left to bring back" in reason for reason in line.left_out)
 
 

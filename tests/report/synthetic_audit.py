@@ -80,11 +80,11 @@ OUTCOMES: dict[Claim, tuple[Outcome, ...]] = {
     "benchmark valid": ("holds", "holds", "holds", "holds"),
 }
 LEADS: dict[Claim, str] = {
-    "not expressed": "It still answers what a model that never knew does not",
+    "not expressed": "It still answers what a retrained model does not",
     "not recoverable": "An attack brings back more than it carries in",
-    "indistinguishable": "It can be told from models that never knew",
-    "utility preserved": "It lost what it was to keep",
-    "benchmark valid": "The benchmark cannot carry a verdict",
+    "indistinguishable": "It can be told from retrained models",
+    "utility preserved": "It lost other knowledge",
+    "benchmark valid": "The benchmark cannot support a verdict",
 }
 THRESHOLDS = {name: value for name, value in Thresholds().model_dump().items() if name != "scope"}
 UNTESTED = (

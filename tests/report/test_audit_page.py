@@ -81,7 +81,7 @@ def part(page, start, end):
 def test_the_first_screen_answers_without_the_script(page):
     first = words(part(page, "answer", "why-0"))
     assert "None of the four models is shown to have forgotten the contract A_B. Three have not." in first
-    assert "GA, IDK + GD and KL still answer what models that never knew cannot; KL gives" in first
+    assert "GA, IDK + GD and KL still answer what retrained models cannot; KL gives" in first
     assert "GAgradient ascent" in first
     assert (
         "120 facts that nothing else gives away4 models that should have forgotten3 controls trained here from" in first

@@ -46,7 +46,7 @@ def judged(**by_method):
     )
 
 
-KNOWS = "what models that never knew cannot"
+KNOWS = "what retrained models cannot"
 
 
 @pytest.mark.parametrize(
@@ -76,15 +76,15 @@ def test_words_follow_the_unit_and_single_facts_are_called_facts():
     changed = tuple(replace(v, **units.get(v.subject, {})) for v in found.verdicts)
     facts = (FactLine("kl", "", "f1", "stated", 0.01),)
     assert sentence(replace(found, verdicts=changed, facts=facts)) == (
-        "DPO still answers what models that never knew cannot; GA finds the answers likelier than a model that"
-        " never knew; KL gives single facts away."
+        "DPO still answers what retrained models cannot; GA finds the answers likelier than a retrained model; KL"
+        " gives single facts away."
     )
 
 
 @pytest.mark.parametrize(
     ("against", "said"),
     [
-        ("retrained", "GA still answers what models that never knew cannot."),
+        ("retrained", "GA still answers what retrained models cannot."),
         ("chance", "GA still answers more than guessing would."),
     ],
 )

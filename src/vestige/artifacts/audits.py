@@ -105,10 +105,10 @@ STATEMENTS: Mapping[Claim, Statement] = {
         by_facts=("gives single facts away", "give single facts away"),
     ),
     "not recoverable": Statement(
-        words="cannot be brought back beyond what the attack carries in",
-        holds="No attack that was shown able brought back more than it carried in",
-        fails="It gives knowledge that no attack carried in",
-        inconclusive="An attack may have brought back more than it carried in",
+        words="cannot be recovered by an attack, beyond the information that the attack adds",
+        holds="No validated attack recovered more than it added",
+        fails="It reveals knowledge that no attack added",
+        inconclusive="An attack may have recovered more than it added",
         size="{} back",
         column="by attacks shown able to",
         failing=("gives answers back under attack", "give answers back under attack"),
@@ -117,17 +117,17 @@ STATEMENTS: Mapping[Claim, Statement] = {
         attacks=True,
     ),
     "not stored": Statement(
-        words="holds the forget set in no block, whatever it says",
-        holds="Its blocks tell the answers no more than those of {controls}",
-        fails="Its blocks tell answers that those of {controls} do not",
-        inconclusive="Its blocks may tell answers that those of {controls} do not",
+        words="reveals no more in its hidden states than a retrained model",
+        holds="Its hidden states reveal no more than those of {controls}",
+        fails="Its hidden states reveal answers that those of {controls} do not",
+        inconclusive="Its hidden states may reveal answers that those of {controls} do not",
         size="{} left",
         column="in its weights",
-        failing=("still holds the answers in its blocks", "still hold the answers in their blocks"),
+        failing=("still stores the answers in its hidden states", "still store the answers in their hidden states"),
         optional=True,
     ),
     "indistinguishable": Statement(
-        words="cannot be told from a model that never knew",
+        words="cannot be told from a retrained model",
         holds="Neither membership scores nor answers tell it from {controls}",
         fails="It can be told from {controls}",
         inconclusive="It may be possible to tell it from {controls}",
@@ -136,23 +136,21 @@ STATEMENTS: Mapping[Claim, Statement] = {
         failing=("can be told apart from {controls}",) * 2,
     ),
     "utility preserved": Statement(
-        words="keeps the retain, independent and factual sets",
-        holds="It answers the items of {kept} as the target does",
-        fails="It lost what it was to keep",
-        inconclusive="It may have lost what it was to keep",
+        words="still knows the retain, independent and factual sets",
+        holds="It answers the questions of {kept} as the target does",
+        fails="It lost other knowledge",
+        inconclusive="It may have lost other knowledge",
         size="{} lost",
         column="everything else",
         failing=("loses other knowledge", "lose other knowledge"),
         controls=False,
     ),
     "benchmark valid": Statement(
-        words=(
-            "tells a model that knows from one that never knew, and the retain set does not give the forget set away"
-        ),
-        holds="The target knows what {controls} do not, and the retain set does not give the forget set away",
-        fails="The benchmark cannot carry a verdict",
-        inconclusive="The benchmark may be unable to carry a verdict",
-        size="{} learnt from what was kept",
+        words=("tells a model that knows from a retrained model, and the retain set does not reveal the forget set"),
+        holds="The target knows what {controls} do not, and the retain set does not reveal the forget set",
+        fails="The benchmark cannot support a verdict",
+        inconclusive="The benchmark may be unable to support a verdict",
+        size="{} learnt from the retain set",
         attacks=True,
     ),
 }
@@ -187,7 +185,7 @@ def never_knew(level: EvidenceLevel, n: int = 2) -> str:
     Without controls, the text mentions such a model but claims none.
     """
     # By 0, 1 and several of them, as the texts need it.
-    verified = ("model that never knew", "a model that never knew", "models that never knew")
+    verified = ("retrained model", "a retrained model", "retrained models")
     return (verified if level in ("verified", "") else ("control", "a control", "the controls"))[min(n, 2)]
 
 

@@ -52,7 +52,7 @@ _BOUNDED = {
     "leakage_vs_chance": "{} left",
     "recovery": "{} comes back",
     "harm": "{} lost",
-    "injection": "{} learnt from what was kept",
+    "injection": "{} learnt from the retain set",
 }
 """The unit of an estimate by metric. In bits it is how much likelier the answers are."""
 

@@ -387,8 +387,8 @@ def _of_controls(ground: Ground) -> Iterator[str]:
     n, none = len(ground.plan.retrained), f"No retrained control {'is left' if ground.doubts else 'was given'}"
     if n == 0:
         yield (
-            f"{none}: multiple choice is compared with guessing, and nothing else is judged, because what a model that "
-            "never knew would answer is not known. Train models without the forget set (vestige finetune --forget) and "
+            f"{none}: multiple choice is compared with guessing, and nothing else is judged, because the answers of a "
+            "retrained model are unknown. Train models without the forget set (vestige finetune --forget) and "
             "name them or their logs as retrained."
         )
     elif n < LEAST_CONTROLS:

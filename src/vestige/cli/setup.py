@@ -246,7 +246,7 @@ _KINDS = {
     "graphs": "graphs that `vestige compile` makes itself",
     "packs": "benchmark packs, for --data pack:NAME",
     "logs": "logs of other tools, for `vestige audit --logs`",
-    "controls": "models that never knew, from public logs, for `vestige audit --logs ... --controls bank:NAME`",
+    "controls": "untaught models from public logs, for `vestige audit --logs ... --controls bank:NAME`",
     "settings": "those of a command or a method: `vestige list settings unlearn`, `... npo_gd`",
 }
 

@@ -84,7 +84,7 @@ class Thresholds(Settings):
         if self.admission > ADMISSION:
             raise ValueError(
                 f"admission ({self.admission:g}) is above {ADMISSION:g}, which would leave out formats in which the "
-                "target is clearly above models that never knew, with all that is left in them; it can only be lowered"
+                "target is clearly above retrained models, with all that is left in them; it can only be lowered"
             )
         for name, wide in (("delta", "delta_wide"), ("delta_bits", "delta_wide_bits")):
             if getattr(self, name) > getattr(self, wide):

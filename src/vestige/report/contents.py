@@ -262,7 +262,7 @@ def verbatim_of(run: RunFolder, folder: AuditFolder) -> TextByName:
     if controls:
         comparison = f"the controls say {min(controls)} to {max(controls)}"
     else:
-        comparison = "no control was given, so nothing shows how many a model that never knew would say"
+        comparison = "no control was given, so nothing shows how many a retrained model would say"
     # Of models that never knew one will guess most: a lead of a few answers is luck, and no first sentence.
     least = max(controls) + _CLEARLY_MORE * len(forget) if controls else 0
     return {

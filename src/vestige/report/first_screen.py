@@ -507,8 +507,7 @@ _SCALE = (
     " After an attack, what the attack itself teaches is taken off."
 )
 _SCALE_OF_CHANCE = (
-    "Without a control, 0 is what guessing gives and 100 is the target: what a model that never knew"
-    " would say is not known."
+    "Without a control, 0 is what guessing gives and 100 is the target: what a retrained model would say is not known."
 )
 _SCALES = {"retrained": _SCALE, "chance": _SCALE_OF_CHANCE}
 

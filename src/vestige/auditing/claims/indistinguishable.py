@@ -20,6 +20,6 @@ def evidence(about: SubjectEvidence) -> ClaimEvidence:
     if not excess and not about.expressed.bits:
         gaps.append("answers could not be compared: it was asked in no admitted format")
     if placements and len(blind) == len(membership.scores):
-        gaps.append(f"no membership score tells the target itself from models that never knew: {blind[0]}")
+        gaps.append(f"no membership score tells the target itself from retrained models: {blind[0]}")
     parts = ground.verdicts(stays_within, [*placements, *excess, *about.expressed.bits])
     return ClaimEvidence(parts, (*tested.not_admitted, *blind), tuple(gaps))

@@ -39,7 +39,7 @@ function curvesLegend(audit) {
     { class: "legend curves-legend" },
     shown.map((s) => el("span", {}, sample(s.css, svg("line", { class: "curve", x1: 0, x2: 26, y1: 6, y2: 6 })), " ", name(shortened(s.name, 40)))),
     el("span", {}, sample("role-target", svg("line", { class: "curve known", x1: 0, x2: 26, y1: 6, y2: 6 })), " target"),
-    el("span", {}, sample("role-retrained", svg("rect", { class: "carried", width: 26, height: 12 })), " controls, all seeds: what the attack carries in"),
+    el("span", {}, sample("role-retrained", svg("rect", { class: "carried", width: 26, height: 12 })), " controls, all seeds: what the attack adds"),
   );
 }
 
