@@ -285,7 +285,7 @@ def test_a_person_is_selected_by_name_as_an_edge_is():
     with pytest.raises(InputError, match=r"no person 'Bo Eck' in people.csv. Did you mean 'Bo Ek'\?"):
         select_items(items, "person:Bo Eck", seed=0, source="people.csv")
     with pytest.raises(InputError, match="has contracts and no persons"):
-        select_edges(named_graph("star:3"), "person:Bo Ek", seed=0)
+        select_edges(named_graph("star:3", seed=0), "person:Bo Ek", seed=0)
 
 
 def test_the_facts_are_many_asked_once_each_short_and_of_several_topics():

@@ -1,15 +1,16 @@
 """Graphs, by name and from files: degrees, connectivity, components, ids, refusals. Oracles: PISTOL's samples."""
 
+import networkx as nx
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from vestige.core.errors import InputError
-from vestige.data.graph import Edge, build_graph, load_graph, named_graph, read_graph
+from vestige.data.graph import FAMILIES, Edge, build_graph, from_networkx, load_graph, named_graph, read_graph
 
 
 def test_sample1_has_pistols_edges_in_pistols_order():
-    graph = named_graph("sample1")
+    graph = named_graph("sample1", seed=0)
     assert (len(graph.nodes), len(graph.edges)) == (24, 20)
     sales = ["A_B", "A_C", "A_C2", "A_C3", "B_D", "B_D2", "B_D3", "E1_F1", "E2_F2", "E3_F3"]
     employment = ["A_m", "A_n", "A_n2", "A_n3", "B_p", "B_p2", "B_p3", "E1_q1", "E2_q2", "E3_q3"]
@@ -36,11 +37,11 @@ def test_sample1_has_pistols_edges_in_pistols_order():
     ],
 )
 def test_connectivity_is_the_end_degrees_less_one(name, edge, expected):
-    assert named_graph(name).connectivity[edge] == expected
+    assert named_graph(name, seed=0).connectivity[edge] == expected
 
 
 def test_mean_connectivity_of_sample2s_parts():
-    graph = named_graph("sample2")
+    graph = named_graph("sample2", seed=0)
     assert (len(graph.nodes), len(graph.edges)) == (30, 75)
     parts = {c: [graph.connectivity[e] for e, part in graph.components.items() if part == c] for c in (1, 2, 3)}
     # sparse: 2 end edges of 1 + 2 - 1 and 7 inner ones of 2 + 2 - 1: (4 + 21) / 9 = 2.778
@@ -54,7 +55,7 @@ def test_mean_connectivity_of_sample2s_parts():
 def test_components_are_numbered_by_first_appearance():
     graph = build_graph("g", [Edge("x", "y"), Edge("p", "q"), Edge("y", "z"), Edge("s", "t"), Edge("q", "r")])
     assert list(graph.components.values()) == [1, 2, 1, 3, 2]
-    assert list(named_graph("sample1").components.values()) == [1] * 7 + [2, 3, 4] + [1] * 7 + [2, 3, 4]
+    assert list(named_graph("sample1", seed=0).components.values()) == [1] * 7 + [2, 3, 4] + [1] * 7 + [2, 3, 4]
 
 
 def test_parallel_edges_count_for_the_degree_and_get_ids_of_their_own():
@@ -97,12 +98,32 @@ def test_an_error_shows_hostile_labels_without_acting_on_them():
     [
         ("star:4", 5, [4, 1, 1, 1, 1]),
         ("chain:3", 4, [1, 2, 2, 1]),
+        ("tree:6", 7, [2, 3, 3, 1, 1, 1, 1]),
+        ("complete:6", 4, [3, 3, 3, 3]),
     ],
 )
 def test_families_by_hand(name, nodes, degrees):
-    graph = named_graph(name)
+    graph = named_graph(name, seed=0)
     assert graph.nodes == tuple(map(str, range(nodes)))
     assert [graph.degrees[node] for node in graph.nodes] == degrees
+
+
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+def test_a_family_has_just_the_edges_asked_for_and_hangs_together(family):
+    for size in (10, 66, 120):  # triangular, so that every family has them
+        graph = named_graph(f"{family}:{size}", seed=1)
+        assert len(graph.edges) == size
+        assert len({edge.pair for edge in graph.edges.values()}) == size, "no parallel edges"
+        assert {*graph.degrees} == {*graph.nodes}, "no node without a contract"
+        assert {*graph.components.values()} == {1}
+
+
+def test_scale_free_graphs_have_hubs_and_follow_the_seed():
+    graph = named_graph("scale-free:2000", seed=0)
+    # 1001 nodes of mean degree 4; the largest grows with the square root of their number.
+    assert max(graph.degrees.values()) > 30
+    assert named_graph("scale-free:2000", seed=0).digest == graph.digest
+    assert named_graph("scale-free:2000", seed=1).digest != graph.digest
 
 
 @pytest.mark.parametrize(
@@ -113,13 +134,14 @@ def test_families_by_hand(name, nodes, degrees):
         ("star:0", "number of edges"),
         ("star:1e3", "number of edges"),
         ("star:٣", "number of edges"),
+        ("complete:50", "45 and 55"),
         ("no/such.csv", "cannot be read"),
         ("graph.parquet", r"Or give a file \(.csv"),
     ],
 )
 def test_a_graph_that_is_not_known_is_refused_with_a_hint(name, words):
     with pytest.raises(InputError, match=words):
-        load_graph(name)
+        load_graph(name, seed=0)
 
 
 ROWS = [("B", "A", "sales"), ("A", "m", "employment"), ("A", "C", "sales")]
@@ -127,6 +149,13 @@ ROWS = [("B", "A", "sales"), ("A", "m", "employment"), ("A", "C", "sales")]
 
 def rows_of(graph):
     return [edge[:3] for edge in graph.edges.values()]
+
+
+def networkx_graph(rows):
+    graph = nx.MultiDiGraph()
+    for first, second, type_ in rows:
+        graph.add_edge(first, second, type=type_)
+    return graph
 
 
 @pytest.mark.parametrize(
@@ -141,6 +170,13 @@ def test_every_form_keeps_order_ends_and_types(tmp_path, name, content):
     path = tmp_path / name
     path.write_text(content, encoding="utf-8")
     assert rows_of(read_graph(path)) == ROWS
+
+
+@pytest.mark.parametrize("directed", [True, False])
+def test_a_networkx_graph_keeps_pairs_and_types(directed):
+    graph = networkx_graph(ROWS) if directed else networkx_graph(ROWS).to_undirected()
+    expected = {(frozenset((a, b)), t) for a, b, t in ROWS}
+    assert {(frozenset((a, b)), t) for a, b, t in rows_of(from_networkx(graph))} == expected
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,8 @@ def compile_data(
     """Compile a graph of contracts into questions and answers.
 
     Args:
-        graph: sample1, sample2, a family with its number of contracts (star:50, chain:50), or a table of contracts
-            (.csv, .tsv).
+        graph: sample1, sample2, a family with its number of contracts (star:50, chain, tree, complete, scale-free), or
+            a table of contracts (.csv, .tsv).
         output_dir: The folder of the data set; data/GRAPH by default.
         seed: Seed of everything that is drawn.
         fresh: Replace the data set in the folder.

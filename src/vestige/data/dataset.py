@@ -106,7 +106,7 @@ def compile_dataset(graph: Graph | str | Path, *, seed: int) -> Dataset:
 def plan(graph: Graph | str | Path, *, seed: int) -> tuple[ContractDrawing, Graph]:
     """Return the drawn graph with holdout contracts, and the compiled graph."""
     if not isinstance(graph, Graph):
-        graph = load_graph(graph)
+        graph = load_graph(graph, seed=seed)
     if len(graph.edges) > MAX_EDGES:
         raise InputError(f"{graph.name}: {len(graph.edges):,} contracts. At most {MAX_EDGES:,} are compiled")
     for name in graph.types:

@@ -2,13 +2,14 @@
 
 Nodes are entities, edges are the contracts that they sign. The ends of a contract whose roles are ordered say who
 plays which role, and contracts are numbered in the order of their source. Files are tables with a row for each
-contract.
+contract. networkx would name the ends of an undirected edge in the order of the nodes and group edges by node.
 
 The size of a family is its number of contracts: `star:50` is one company with 50 counterparties. All contracts of a
 family are sales. PISTOL's `sample1` has employment too.
 """
 
 import hashlib
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -16,13 +17,17 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import combinations, pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from vestige.core.errors import InputError
+from vestige.core.seeds import generator, random_words, uniform_integers
 from vestige.core.text import Names, NumberByName, closest, one_line
 from vestige.data.tables import read_table
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 DEFAULT_TYPE = "sales"
 HOLDOUT_PREFIX = "holdout-"
@@ -223,15 +228,54 @@ def sample2() -> Graph:
     return build_graph("sample2", (Edge(str(a), str(b)) for a, b in ends), parts=parts)
 
 
-FAMILIES: dict[str, Callable[[int], Ends]] = {
-    "star": lambda size: [(0, n) for n in range(1, size + 1)],
-    "chain": lambda size: [*pairwise(range(size + 1))],
+def _complete(size: int, seed: int) -> Ends:
+    """All pairs of n nodes. The number of edges is n(n - 1)/2 and no other is accepted."""
+    nodes = int((1 + math.sqrt(1 + 8 * size)) / 2)
+    # Of so many nodes and of one more: the sizes on either side.
+    below, above = math.comb(max(2, nodes), 2), math.comb(max(2, nodes) + 1, 2)
+    if below != size:
+        raise InputError(f"complete:{size}: no complete graph has {size} edges. The nearest have {below} and {above}")
+    return list(combinations(range(nodes), 2))
+
+
+def _scale_free(size: int, seed: int) -> Ends:
+    """Preferential attachment (Barabási and Albert, 1999): each new node signs with two earlier ones.
+
+    An end of an earlier edge is drawn, so that a node is met in proportion to its degree. The first edge is 0-1, and
+    the last node has one contract where the size asks for it.
+    """
+    words = iter(random_words(generator(seed, "topology", "scale-free"), 2 * size + 64).tolist())
+    rng = generator(seed, "topology", "scale-free, further")
+    # Every end stands here once for each of its contracts, so that a uniform draw is in proportion to the degree.
+    ends = [0, 1]
+    node = 2
+    while len(ends) < 2 * size:
+        n_ends = len(ends)
+        first = ends[next(words) * n_ends >> 32]
+        ends += (first, node)
+        if len(ends) < 2 * size:
+            second = ends[next(words) * n_ends >> 32]
+            # From a generator of its own, so that what is drawn again takes none of the words of later edges.
+            while second == first:
+                second = ends[int(uniform_integers(rng, 0, n_ends - 1, 1)[0])]
+            ends += (second, node)
+        node += 1
+    return list(zip(ends[::2], ends[1::2], strict=True))
+
+
+FAMILIES: dict[str, Callable[[int, int], Ends]] = {
+    "star": lambda size, seed: [(0, n) for n in range(1, size + 1)],
+    "chain": lambda size, seed: [*pairwise(range(size + 1))],
+    # A binary tree filled level by level.
+    "tree": lambda size, seed: [((n - 1) // 2, n) for n in range(1, size + 1)],
+    "complete": _complete,
+    "scale-free": _scale_free,
 }
 SAMPLES: dict[str, Callable[[], Graph]] = {"sample1": sample1, "sample2": sample2}
 
 
-def named_graph(name: str) -> Graph:
-    """`sample1`, `sample2` or `<family>:<edges>`."""
+def named_graph(name: str, *, seed: int) -> Graph:
+    """`sample1`, `sample2` or `<family>:<edges>`. The seed matters to the random families alone."""
     if name in SAMPLES:
         return SAMPLES[name]()
     family, _, size = name.partition(":")
@@ -243,24 +287,24 @@ def named_graph(name: str) -> Graph:
     # Before `int`, which fails on "²", a digit to `isdigit`, and on thousands of digits.
     if not (size.isascii() and size.isdigit()) or len(size) > 9 or not 1 <= int(size) <= MAX_EDGES:
         raise InputError(f"{name!r}: give the number of edges, 1 to {MAX_EDGES:,}, as in {family}:50")
-    return build_graph(name, (Edge(str(a), str(b)) for a, b in FAMILIES[family](int(size))))
+    return build_graph(name, (Edge(str(a), str(b)) for a, b in FAMILIES[family](int(size), seed)))
 
 
-def load_graph(source: str | Path) -> Graph:
+def load_graph(source: str | Path, *, seed: int) -> Graph:
     """The graph that a person named: `sample1`, `star:50`, or a file. A file wins by its suffix."""
     path, name = Path(source), str(source)
     is_named = name in SAMPLES or name.partition(":")[0] in FAMILIES
     # A folder or file called like a family does not hide the family.
     if path.suffix.lower() in GRAPH_FILES or (path.exists() and not is_named):
         return read_graph(path)
-    return named_graph(name)
+    return named_graph(name, seed=seed)
 
 
 def read_graph(path: Path) -> Graph:
     """Read a graph from a table with a row for each contract, in the order of the rows.
 
     The first line names the columns: `source` and `target` (or `first` and `second`, `from` and `to`), and optionally
-    `type` and `id` (or `edge`, `key`). Other columns are ignored.
+    `type` and `id` (or `edge`, `key`). Other columns are ignored. networkx reads other formats; see `from_networkx`.
 
     Raises:
         InputError: The file is no such table, or a row has no two parties.
@@ -280,6 +324,18 @@ def read_graph(path: Path) -> Graph:
         if any(texts):
             edges.append(_edge(*texts, where=f"{path}, {row.place}"))
     return build_graph(one_line(path.name, width=60), edges)
+
+
+def from_networkx(graph: "nx.Graph[Any]", name: str = "graph") -> Graph:
+    """A networkx graph of any kind. The edge attributes `type` and `id` are read where present.
+
+    In an undirected graph networkx decides which end comes first. Use a DiGraph where a type's roles are ordered.
+    """
+    edges = []
+    for first, second, data in graph.edges(data=True):
+        where = f"{name}, edge {first}-{second}"
+        edges.append(_edge(str(first), str(second), data.get("type"), data.get("id"), where=where))
+    return build_graph(name, edges)
 
 
 _ENDS = (("first", "second"), ("source", "target"), ("from", "to"))

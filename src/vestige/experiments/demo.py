@@ -149,7 +149,7 @@ class Demo:
 
     def check(self) -> None:
         """Refuse what would fail only after the target has been trained, and a folder of a run with other settings."""
-        graph = load_graph(self.settings.graph)
+        graph = load_graph(self.settings.graph, seed=self.settings.seed)
         for forget in self.settings.forget:
             select_edges(graph, forget, seed=0)
         for method in self.settings.methods:
