@@ -636,7 +636,7 @@ def test_tasks_within_a_task_and_lists_of_numbers_are_read(write):
     assert {one.part.split: len(one.part.scores) for one in together.columns} == {"forget": 3, "retain": 2}
     losses = Stated(how=How({"loss": Scale(nats=True)}, {"score": "loss"}))
     (column,) = read_logs(log, forget="it", stated=losses).columns
-    assert (column.part.split, column.part.scores.tolist()) == ("forget", [math.exp(-2), 1.0])
+    assert (column.part.split, column.part.scores.tolist()) == ("forget", pytest.approx([math.exp(-2), 1.0]))
 
 
 def test_two_models_under_one_name_are_refused(write):

@@ -4,11 +4,10 @@ docs/extend.md shows it, and how another package brings a method without a line 
 """
 
 import inspect
-from copy import copy
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
-from pydantic import create_model
+from pydantic import Field, create_model
 
 from vestige.core.errors import InputError
 from vestige.core.plugins import brought, installed
@@ -92,13 +91,14 @@ def _of_preset(name: str) -> type[Method]:
     """The preset's method with other defaults. Everything more, its version and paper too, is the method's own."""
     method, settings, _, _ = PRESETS[name]
     base: Any = find_method(method)
-    # Copies, since pydantic's fields belong to the method, whose own defaults have to stay.
-    fields = {key: copy(base.model_fields[key]) for key in settings}
-    for key, field in fields.items():
-        field.default = settings[key]
-    changed: Fields = {key: (field.annotation, field) for key, field in fields.items()}
-    kind: type[Method] = create_model(name, __base__=base, **changed)
-    return kind
+    changed: Fields = {}
+    for key, default in settings.items():
+        # Not a copy of the method's field: pydantic 2.12.0 gives it the method's default again.
+        own = base.model_fields[key]
+        annotated = Annotated[(own.annotation, *own.metadata, Field(description=own.description))]
+        changed[key] = (annotated, default)
+    preset: type[Method] = create_model(name, __base__=base, **changed)
+    return preset
 
 
 class Listed(NamedTuple):
