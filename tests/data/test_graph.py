@@ -1,12 +1,11 @@
 """Graphs, by name and from files: degrees, connectivity, components, ids, refusals. Oracles: PISTOL's samples."""
 
-import networkx as nx
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from vestige.core.errors import InputError
-from vestige.data.graph import FAMILIES, Edge, build_graph, from_networkx, load_graph, named_graph, read_graph
+from vestige.data.graph import FAMILIES, Edge, build_graph, load_graph, named_graph, read_graph
 
 
 def test_sample1_has_pistols_edges_in_pistols_order():
@@ -151,13 +150,6 @@ def rows_of(graph):
     return [edge[:3] for edge in graph.edges.values()]
 
 
-def networkx_graph(rows):
-    graph = nx.MultiDiGraph()
-    for first, second, type_ in rows:
-        graph.add_edge(first, second, type=type_)
-    return graph
-
-
 @pytest.mark.parametrize(
     ("name", "content"),
     [
@@ -170,13 +162,6 @@ def test_every_form_keeps_order_ends_and_types(tmp_path, name, content):
     path = tmp_path / name
     path.write_text(content, encoding="utf-8")
     assert rows_of(read_graph(path)) == ROWS
-
-
-@pytest.mark.parametrize("directed", [True, False])
-def test_a_networkx_graph_keeps_pairs_and_types(directed):
-    graph = networkx_graph(ROWS) if directed else networkx_graph(ROWS).to_undirected()
-    expected = {(frozenset((a, b)), t) for a, b, t in ROWS}
-    assert {(frozenset((a, b)), t) for a, b, t in rows_of(from_networkx(graph))} == expected
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from vestige.data.corpus import Splits, split, split_by
 from vestige.data.dataset import Contract, Dataset, compile_dataset
 from vestige.data.folder import compile_to_folder, read_dataset, write_dataset
-from vestige.data.graph import Edge, Graph, build_graph, from_networkx, load_graph
+from vestige.data.graph import Edge, Graph, build_graph, load_graph
 from vestige.data.selectors import select_edges
 
 __all__ = [
@@ -15,7 +15,6 @@ __all__ = [
     "build_graph",
     "compile_dataset",
     "compile_to_folder",
-    "from_networkx",
     "load_graph",
     "read_dataset",
     "select_edges",

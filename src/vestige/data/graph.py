@@ -2,7 +2,7 @@
 
 Nodes are entities, edges are the contracts that they sign. The ends of a contract whose roles are ordered say who
 plays which role, and contracts are numbered in the order of their source. Files are tables with a row for each
-contract. networkx would name the ends of an undirected edge in the order of the nodes and group edges by node.
+contract.
 
 The size of a family is its number of contracts: `star:50` is one company with 50 counterparties. All contracts of a
 family are sales. PISTOL's `sample1` has employment too.
@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import combinations, pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,9 +25,6 @@ from vestige.core.errors import InputError
 from vestige.core.seeds import generator, random_words, uniform_integers
 from vestige.core.text import Names, NumberByName, closest, one_line
 from vestige.data.tables import read_table
-
-if TYPE_CHECKING:
-    import networkx as nx
 
 DEFAULT_TYPE = "sales"
 HOLDOUT_PREFIX = "holdout-"
@@ -230,9 +227,8 @@ def sample2() -> Graph:
 
 def _complete(size: int, seed: int) -> Ends:
     """All pairs of n nodes. The number of edges is n(n - 1)/2 and no other is accepted."""
-    nodes = int((1 + math.sqrt(1 + 8 * size)) / 2)
-    # Of so many nodes and of one more: the sizes on either side.
-    below, above = math.comb(max(2, nodes), 2), math.comb(max(2, nodes) + 1, 2)
+    nodes = (1 + math.isqrt(1 + 8 * size)) // 2
+    below, above = math.comb(nodes, 2), math.comb(nodes + 1, 2)
     if below != size:
         raise InputError(f"complete:{size}: no complete graph has {size} edges. The nearest have {below} and {above}")
     return list(combinations(range(nodes), 2))
@@ -304,7 +300,7 @@ def read_graph(path: Path) -> Graph:
     """Read a graph from a table with a row for each contract, in the order of the rows.
 
     The first line names the columns: `source` and `target` (or `first` and `second`, `from` and `to`), and optionally
-    `type` and `id` (or `edge`, `key`). Other columns are ignored. networkx reads other formats; see `from_networkx`.
+    `type` and `id` (or `edge`, `key`). Other columns are ignored.
 
     Raises:
         InputError: The file is no such table, or a row has no two parties.
@@ -324,18 +320,6 @@ def read_graph(path: Path) -> Graph:
         if any(texts):
             edges.append(_edge(*texts, where=f"{path}, {row.place}"))
     return build_graph(one_line(path.name, width=60), edges)
-
-
-def from_networkx(graph: "nx.Graph[Any]", name: str = "graph") -> Graph:
-    """A networkx graph of any kind. The edge attributes `type` and `id` are read where present.
-
-    In an undirected graph networkx decides which end comes first. Use a DiGraph where a type's roles are ordered.
-    """
-    edges = []
-    for first, second, data in graph.edges(data=True):
-        where = f"{name}, edge {first}-{second}"
-        edges.append(_edge(str(first), str(second), data.get("type"), data.get("id"), where=where))
-    return build_graph(name, edges)
 
 
 _ENDS = (("first", "second"), ("source", "target"), ("from", "to"))

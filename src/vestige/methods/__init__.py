@@ -94,8 +94,8 @@ def _of_preset(name: str) -> type[Method]:
     changed: Fields = {}
     for key, default in settings.items():
         # Not a copy of the method's field: pydantic 2.12.0 gives it the method's default again.
-        own = base.model_fields[key]
-        annotated = Annotated[(own.annotation, *own.metadata, Field(description=own.description))]
+        field = base.model_fields[key]
+        annotated = Annotated[(field.annotation, *field.metadata, Field(description=field.description))]
         changed[key] = (annotated, default)
     preset: type[Method] = create_model(name, __base__=base, **changed)
     return preset

@@ -72,8 +72,7 @@ def generate(
         decoding = Decoding.of(model, len(distinct), context) if keeps_keys(model) else _Rereading(model)
         first = decoding.prefill(distinct, width)
         if len(distinct) < len(rows):
-            place = {prompt: k for k, prompt in enumerate(distinct)}
-            repeated = torch.tensor([place[tuple(prompts[i])] for i in rows], device=model.device)
+            repeated = torch.tensor([distinct.index(tuple(prompts[i])) for i in rows], device=model.device)
             decoding.keep(repeated)
             first = first[repeated]
         room = [min(max_new_tokens, (context or sys.maxsize) - len(prompts[i])) for i in rows]
