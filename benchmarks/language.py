@@ -2,7 +2,7 @@
 
 `python -m benchmarks.language` prints them without a model, in seconds. results/capitals.csv.gz comes from
 `benchmarks.capitals`. results/pistol.csv.gz has ROUGE-1 of `vestige experiment pistol-q1`, `pistol-q2` and
-`pistol-q3`, whose tables folder holds it as items.csv.gz. `training` tells the two taught targets apart.
+`pistol-q3`, whose tables folder holds it as items.csv.gz. `training` tells the three taught targets apart.
 """
 
 from collections.abc import Iterator
@@ -90,30 +90,25 @@ def holes(found: Fields) -> str:
 
 def contracts(scores: Any) -> str:
     """PISTOL, question 1: a well-connected contract beside another, after each training of the target."""
-    key = ["training", "method", "rate"]
+    scores = scores[scores["set"].isin(["AB", "AC"])]
     # Differences are the second set less the first.
-    scores = scores[scores["set"].isin(["AB", "AC"])].sort_values(
-        ["method", "rate", "set"], ascending=[True, True, False]
-    )
+    scores = scores.sort_values(["method", "rate", "set"], ascending=[True, True, False])
     forgotten = scores[scores["split"] == "forget"]
-    means = scores.groupby([*key, "split", "set"])["value"].mean().map(number)
+    key = ["method", "rate"]
+    each = forgotten.groupby([*key, "training", "set"])["value"].mean().map(number)
+    kept = scores[scores["split"] == "retain"].groupby([*key, "set"])["value"].mean().map(number)
     pairs: Any = vestige.pool(forgotten, by=key, compare="set", match="attribute").set_index(key)
     rows = []
-    for method, rate in forgotten[["method", "rate"]].drop_duplicates().itertuples(index=False):
+    for method, rate in pairs.index:
         cells = [f"{method} {rate}".strip()]
-        for training in (1, 2):
-            place = (training, method, rate)
-            if place not in pairs.index:
-                cells += [""] * 3
-                continue
-            for split in ("forget", "retain"):
-                cells.append(f"{means[(*place, split, 'AB')]}, {means[(*place, split, 'AC')]}")
-            cells.append(ranged(pairs.loc[place], "difference", signed=True))
+        for training in (1, 2, 3):
+            place = (method, rate, training)
+            cells.append(f"{each[(*place, 'AB')]}, {each[(*place, 'AC')]}" if (*place, "AB") in each.index else "")
+        cells.append(f"{kept[method, rate, 'AB']}, {kept[method, rate, 'AC']}")
+        cells.append(ranged(pairs.loc[method, rate], "difference", signed=True))
         rows.append(cells)
-    columns = ["method, rate"]
-    for which in ("first", "second"):
-        columns += [f"{which}: AB, AC", "kept", "AB − AC"]
-    return table(columns, rows)
+    columns = ["method, rate", "first: AB, AC", "second: AB, AC", "third: AB, AC", "kept after AB, AC"]
+    return table([*columns, "AB − AC of all trainings"], rows)
 
 
 def sizes(scores: Any) -> str:
@@ -132,13 +127,20 @@ def sizes(scores: Any) -> str:
 
 def types(scores: Any) -> str:
     """PISTOL, question 3: contracts of both types, which hang together with nothing that is forgotten."""
-    second = scores[(scores["training"] == 2) & scores["set"].isin(["AC", "An"])]
-    means = second.groupby(["set", "method", "rate", "split"])["value"].mean().unstack()
+    both = scores[scores["set"].isin(["AC", "An"])]
+    key = ["set", "method", "rate", "split"]
+    second = both[both["training"] == 2].groupby(key)["value"].mean().unstack()
+    every = both[both["set"] == "AC"].groupby(key)["value"].mean().unstack()
     rows = []
-    for place, row in means.iterrows():
-        found = [number(row[name]) for name in ("forget", "independent_sales", "independent_employment")]
-        rows.append([" ".join(map(str, place)).strip(), *found])
-    return table(["set, method, rate", "forgotten", "sales (7)", "employment (10)"], rows)
+    for place, row in second.iterrows():
+        cells = [number(row[name]) for name in ("forget", "independent_sales", "independent_employment")]
+        if place[0] == "AC" and place[1] != "retrained":
+            cells += [number(every.loc[place, name]) for name in ("independent_sales", "independent_employment")]
+        else:
+            cells += ["", ""]
+        rows.append([" ".join(map(str, place)).strip(), *cells])
+    columns = ["set, method, rate", "forgotten", "sales (7)", "employment (10)"]
+    return table([*columns, "sales, three trainings", "employment, three trainings"], rows)
 
 
 def pages() -> Iterator[tuple[str, str]]:
