@@ -511,6 +511,8 @@ def test_links_are_followed_once_and_circles_end(write, tmp_path):
         (folder / name).symlink_to(store / name)
     (store / "eval" / "again").symlink_to(folder)
     assert roles_in(folder) == KNOWN
+    (folder / "gone").symlink_to(tmp_path / "nowhere")
+    assert recognise([folder]).left_out[-1][0] == folder / "gone"
 
 
 def test_a_link_into_the_hubs_store_is_read_by_its_own_name(write, tmp_path):

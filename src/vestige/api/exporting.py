@@ -171,12 +171,12 @@ def judging_commands(run: Path, to: str, output_dir: Path | None = None) -> list
     commands = []
     for audit in audits:
         outcome = read_outcome(audit)
-        place = output_dir or run / "exports" / to
+        source = output_dir or run / "exports" / to
         if len(audits) > 1:
-            place /= f"data/vestige-{slug(outcome.forget)}" if to == "eee" else slug(outcome.forget)
+            source /= f"data/vestige-{slug(outcome.forget)}" if to == "eee" else slug(outcome.forget)
         if to == "dataset":
-            place /= "scores.jsonl"
-        words = ["vestige", "audit", "--logs", str(place)]
+            source /= "scores.jsonl"
+        words = ["vestige", "audit", "--logs", str(source)]
         for name, value in outcome.thresholds.items():
             if value != usual[name]:
                 words += ["--set", f"{name}={value}"]

@@ -146,15 +146,15 @@ def _refuse_mixed(placed: Sequence[tuple[str, Record]], rows: Sequence[Fields]) 
     ranges: dict[str, tuple[float | None, ...]] = {}
     scaled: dict[str, list[float]] = {}
     for (where, row), scored in zip(placed, rows, strict=True):
-        own = tuple(_number(where, name, row.get(name)) for name in ("low", "high"))
-        if scored["score"] is not None and ranges.setdefault(scored["format"], own) != own:
+        bounds = tuple(_number(where, name, row.get(name)) for name in ("low", "high"))
+        if scored["score"] is not None and ranges.setdefault(scored["format"], bounds) != bounds:
             raise InputError(
                 f"{where}: the range of {one_line(scored['format'], width=60)} is another than in earlier rows. Give "
                 "all rows of a format the same low and high."
             )
         if row.get("score") is not None:
             written.setdefault(scored["format"], []).append(row["score"])
-        if own != (None, None) and scored["score"] is not None:
+        if bounds != (None, None) and scored["score"] is not None:
             scaled.setdefault(scored["format"], []).append(scored["score"])
     for name, scores in scaled.items():
         refuse_unused_range(name, scores)

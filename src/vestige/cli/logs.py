@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from vestige.core.errors import InputError, PartialFailure
 from vestige.core.files import refuse_special
+from vestige.core.progress import say
 from vestige.core.text import Record, TextByName, closest, one_line
 from vestige.report.text import print_audit, print_summaries, print_table
 
@@ -177,6 +178,9 @@ def _of_folders(folders: Sequence[Path], recognised: "Recognised", stated: "Stat
     if recognised.groups:
         return Taken(recognised.groups, None, recognised.left_out, forgiving=True, stated=stated)
     names = ", ".join(one_line(str(folder), width=200) for folder in folders)
+    unread = [(path, why) for path, why in recognised.left_out if "cannot be read" in why]
+    for reason in _in_words(unread):
+        say(reason)
     if any(why.startswith(NO_TARGET) for _, why in recognised.left_out):
         raise InputError(
             f"{names} has logs of unlearned models, and no target of theirs. Give --logs for the folder with it, or "

@@ -177,7 +177,8 @@ def _walk(folder: Path, above: frozenset[Path]) -> Iterator[Path]:
             # Version control holds no logs, and its files are many.
             if entry.name != ".git":
                 yield from _walk(entry, above | {real})
-        elif Path(entry.name.lower().removesuffix(packed_as(entry))).suffix in SUFFIXES:
+        elif Path(entry.name.lower().removesuffix(packed_as(entry))).suffix in SUFFIXES or not entry.exists():
+            # A link that leads nowhere is named among the files that are left out.
             yield entry
 
 
