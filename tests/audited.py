@@ -15,6 +15,7 @@ from vestige.core.items import Item, taught_digest
 from vestige.data.corpus import NamedSplits
 from vestige.models import tiny
 from vestige.models.load import ModelSettings
+from vestige.models.places import Reading
 from vestige.steps.finetune import FinetuneRequest, finetune
 from vestige.steps.making import stored_done
 from vestige.steps.runner import Task
@@ -99,7 +100,7 @@ def models(run: RunFolder) -> tuple[AuditedModel, ...]:
 
 def request(run: RunFolder, settings: AuditSettings = QUICK) -> AuditRequest:
     """An audit of all of them."""
-    return AuditRequest(models(run), SPLITS, settings, seed=0, device="cpu")
+    return AuditRequest(models(run), SPLITS, settings, seed=0, read=Reading(device="cpu"))
 
 
 def in_this_process(

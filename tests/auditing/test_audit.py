@@ -40,6 +40,7 @@ from vestige.data.corpus import NamedSplits
 from vestige.data.loaders import Figure, Pack, PackSplit, Published
 from vestige.metrics import intervals
 from vestige.models.load import ModelSettings, load
+from vestige.models.places import Reading
 from vestige.report.evidence import read_evidence
 from vestige.report.first_screen import first_screen
 from vestige.steps import attack as attacking
@@ -390,7 +391,7 @@ def test_a_control_that_is_gone_is_missing_from_the_comparison_and_named(run):
 def test_models_from_elsewhere_get_folders_in_the_run(made, tmp_path):
     quick = AuditSettings(evals=("qa",), relearn=(), quantize=(), ablate=(), in_context=(), max_new_tokens=4)
     run = RunFolder(tmp_path / "other")
-    run_audit(run.path, AuditRequest(audited.models(made), audited.SPLITS, quick, device="cpu"))
+    run_audit(run.path, AuditRequest(audited.models(made), audited.SPLITS, quick, read=Reading(device="cpu")))
     plan = read_plan(run.audit("edge:p0_q0"))
     assert plan.folders["target"] == "models/target"
     assert plan.folders["ga"].startswith("cells/ga-")
@@ -398,7 +399,7 @@ def test_models_from_elsewhere_get_folders_in_the_run(made, tmp_path):
     # Where they lie makes no other audit of it.
     shutil.copytree(made.path, tmp_path / "moved")
     moved = RunFolder(tmp_path / "moved")
-    run_audit(run.path, AuditRequest(audited.models(moved), audited.SPLITS, quick, device="cpu"))
+    run_audit(run.path, AuditRequest(audited.models(moved), audited.SPLITS, quick, read=Reading(device="cpu")))
     assert [p.name for p in (run.path / "cells").iterdir()] == [Path(plan.folders["ga"]).name]
     # No attack was made, so nothing is known of what can be brought back.
     open_ = {v.claim: v.outcome for v in read_outcome(run.audit("edge:p0_q0")).verdicts}

@@ -26,6 +26,7 @@ from vestige.core.errors import InputError
 from vestige.core.files import write_jsonl
 from vestige.data.corpus import everything
 from vestige.models.load import ModelSettings, asked_through, load
+from vestige.models.places import Reading
 from vestige.models.tiny import tiny_tokenizer
 
 NAME = "post 0"
@@ -126,7 +127,7 @@ def tampered(target, trick):
 
 def request(target, folder, role="unlearned"):
     models = (AuditedModel("target", "target", str(target)), AuditedModel("it", role, str(folder)))
-    return AuditRequest(models, audited.SPLITS, audited.QUICK, device="cpu")
+    return AuditRequest(models, audited.SPLITS, audited.QUICK, read=Reading(device="cpu"))
 
 
 @pytest.mark.parametrize("trick", [t_upper, t_space, t_space_normalised, t_cut, t_token])

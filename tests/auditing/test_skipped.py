@@ -21,6 +21,7 @@ from vestige.auditing.settings import AuditSettings
 from vestige.core.items import Item
 from vestige.data.corpus import NamedSplits
 from vestige.metrics import intervals
+from vestige.models.places import Reading
 from vestige.steps import attack as attacking
 from vestige.steps import evaluate as evaluating
 from vestige.steps import stored_answers
@@ -47,7 +48,7 @@ def test_a_default_audit_of_400_facts_asks_at_most_115000_questions_and_30000_wh
     splits = NamedSplits("forget10", {"forget": items("author", 400), "retain": items("book", 400)}, {})
     # As of TOFU, which has no answers of a kind whose blocks could be read.
     settings = AuditSettings(evals=("qa", "choices", "reversed", "freeform", "memory"))
-    request = AuditRequest(models, splits, settings, device="cpu")
+    request = AuditRequest(models, splits, settings, read=Reading(device="cpu"))
     found = forecast.forecast_audit(request)
     whole = dataclasses.replace(request, settings=settings.model_copy(update={"all_attacks": True}))
     every = forecast.forecast_audit(whole)

@@ -117,7 +117,7 @@ def test_a_model_that_leaks_only_in_its_trace_fails_beside_retrained_controls(tm
             suppress=False,
             max_new_tokens=4,
         )
-        run_audit(run.path, AuditRequest(tuple(models), splits, audit, seed=0, device="cpu"))
+        run_audit(run.path, AuditRequest(tuple(models), splits, audit, seed=0, read=Reading(device="cpu")))
     outcome = read_outcome(run.audits()[0])
     left = {cell.format: cell.leakage.value for cell in outcome.matrix if cell.leakage and cell.subject == "hides"}
     assert left["reasoning"] > 0.9

@@ -300,7 +300,7 @@ def audit_request(
         settings=built,
         # Of the target alone: the others were made from it, and have no published figures.
         published=published_of(corpus.settings.data, paths[0], published),
-        **vars(replace(reading, dtype=reading.dtype or "float32")),
+        read=reading,
         seed=seed,
         verify=verify,
         untested=untested,

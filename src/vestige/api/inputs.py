@@ -8,7 +8,6 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass
 from functools import wraps
 from inspect import Parameter
 from os import PathLike, fspath
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeAlias, TypedDict
 import vestige
 from vestige.core.errors import InputError
 from vestige.core.text import Record, closest, one_line
+from vestige.models.places import Reading
 
 if TYPE_CHECKING:
     from vestige.data.corpus import Corpus, SourceSettings
@@ -66,18 +66,6 @@ DataLike: TypeAlias = Union[str, PathLike[str], Sequence[Record], FrameLike, Lis
 FROM_COMMAND: ContextVar[bool] = ContextVar("FROM_COMMAND", default=False)
 """Whether the caller is the command line, whose users know options and not arguments."""
 _OPTION = re.compile(r"(?<![\w-])--([a-z][a-z0-9-]*)")
-
-
-@dataclass(frozen=True)
-class Reading:
-    """How the weights of a model are read. `dtype` None means the format that the model has."""
-
-    device: str = "auto"
-    dtype: str | None = None
-    trust_remote_code: bool = False
-    chat_template: str = ""
-    tokenizer: str = ""
-    base: str = ""
 
 
 class HowRead(TypedDict, total=False):

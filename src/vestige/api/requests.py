@@ -22,7 +22,7 @@ from vestige.judges.local import grader_of
 from vestige.judges.spec import BY_MODEL, judge_spec
 from vestige.methods import find_method
 from vestige.methods.base import FromStart
-from vestige.models.load import ModelSettings
+from vestige.models.load import ModelSettings, settings_of
 from vestige.steps.attack import AttackRequest
 from vestige.steps.controls import Recipe, recipe_from, recipe_without
 from vestige.steps.evaluate import Subject
@@ -37,10 +37,9 @@ from vestige.training.stopping import TrajectorySettings
 
 def model_settings(model: str, read: Reading, *, as_made: bool = False) -> ModelSettings:
     """Return how to read a model. With `as_made`, keep the number format of its making, unless `read` names one."""
-    dtype = read.dtype
-    if dtype is None and as_made:
-        dtype = own_dtype(model)
-    return ModelSettings(model=model, **vars(replace(read, dtype=dtype or "float32")))
+    if as_made:
+        read = replace(read, dtype=read.dtype or own_dtype(model))
+    return settings_of(model, read)
 
 
 def finetuning(

@@ -5,7 +5,7 @@ All models get the same questions and attacks, so a test that a served model can
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
@@ -25,7 +25,7 @@ from vestige.evals import EVALS, find_eval
 from vestige.evals.base import Evaluation, view_of
 from vestige.judges.spec import LeakJudgeSettings
 from vestige.models.address import address, is_address, shown_address
-from vestige.models.places import look_there
+from vestige.models.places import Reading, look_there
 
 if TYPE_CHECKING:
     from vestige.attacks.planning import Attack
@@ -55,23 +55,19 @@ class AuditedModel:
 class AuditRequest:
     """The models and the forget set of an audit.
 
-    `splits` contains the questions (`limited` reduces them) and the items for attacks. `dtype`, `chat_template`, `base`
-    and `tokenizer` apply to external models only. `verify` reads all stored files again (`any_subject`). `untested` has
-    sentences on omitted tests, and `settings_before` the settings before any were omitted. `published` are figures that
-    the target must reproduce before the audit starts. With `store`, answers of target and controls are taken from
-    earlier audits and stored for later ones. `questions` and `attacks` are the same for every model (`run.plan_audit`).
+    `splits` contains the questions (`limited` reduces them) and the items for attacks. `read` says how models are read:
+    its template, base and tokeniser apply to external models only. `verify` reads all stored files again
+    (`any_subject`). `untested` has sentences on omitted tests, and `settings_before` the settings before any were
+    omitted. `published` are figures that the target must reproduce before the audit starts. With `store`, answers of
+    target and controls are taken from earlier audits and stored for later ones. `questions` and `attacks` are the same
+    for every model (`run.plan_audit`).
     """
 
     models: tuple[AuditedModel, ...]
     splits: NamedSplits
     settings: AuditSettings
     seed: int = 0
-    device: str = "auto"
-    dtype: str = "float32"
-    trust_remote_code: bool = False
-    chat_template: str = ""
-    base: str = ""
-    tokenizer: str = ""
+    read: Reading = field(default_factory=Reading)
     verify: bool = False
     untested: Sentences = ()
     settings_before: AuditSettings | None = None
@@ -225,19 +221,13 @@ def _same_forget_set(model: AuditedModel, spec: SubjectSpec, forget_ids: Sequenc
 
 def model_settings(request: AuditRequest, model: AuditedModel) -> "ModelSettings":
     """How a model is loaded. The chat template in the request applies to external models."""
-    from vestige.models.load import ModelSettings
+    from vestige.models.load import settings_of
 
-    own = own_folder(model.model) is not None
-    return ModelSettings(
-        model=model.model,
-        device=request.device,
-        dtype=request.dtype,
-        trust_remote_code=request.trust_remote_code,
+    read = request.read
+    if own_folder(model.model) is not None:
         # What Vestige made has its own template, base and tokeniser.
-        chat_template="" if own else request.chat_template,
-        base="" if own else request.base,
-        tokenizer="" if own else request.tokenizer,
-    )
+        read = replace(read, chat_template="", base="", tokenizer="")
+    return settings_of(model.model, read)
 
 
 def limited(splits: NamedSplits, most: int, *, seed: int) -> NamedSplits:

@@ -222,7 +222,7 @@ def suppress_task(run: str, request: AuditRequest, report: OnShare) -> None:
     from vestige.steps.stored_answers import entry_key, keep, restore
 
     folder, suppression_request = suppressed(RunFolder(Path(run)), request)
-    key = entry_key("control", asdict(suppress_spec(suppression_request)), request.device)
+    key = entry_key("control", asdict(suppress_spec(suppression_request)), request.read.device)
     with locked(folder.lock):
         if request.store and not folder.done.exists() and restore(folder.path, key):
             return
@@ -250,7 +250,7 @@ def subject_of(run: RunFolder, request: AuditRequest, model: AuditedModel) -> "S
     subject = any_subject(settings, home, role=model.role, name=model.name, verify=request.verify, through=through)
     # What a server answers today is no matter of weights, so it is asked each time.
     stored = request.store and model.role != "unlearned" and not is_address(model.model)
-    return replace(subject, reread=True, stored_for=request.device if stored else "")
+    return replace(subject, reread=True, stored_for=request.read.device if stored else "")
 
 
 def _home(run: RunFolder, model: AuditedModel, folder: SubjectFolder | None) -> SubjectFolder:
@@ -419,7 +419,7 @@ def run_audit(
     request = within_reach(request)
     folder.refuse_others_files()
     with locked(folder.lock):
-        workers = workers_for(request.device, workers)
+        workers = workers_for(request.read.device, workers)
         _write_settings(folder, request)
         if request.published is not None:
             first = Task("published figures", published_task, {"run": str(folder.path), "request": request})
@@ -458,7 +458,7 @@ def _to_seal(request: AuditRequest) -> Fields:
         # Where they lie is no part of the plan: they need not exist yet.
         "models": {role: list(request.names(role)) for role in ROLES},
         "seed": request.seed,
-        "number format and template": [request.dtype, content_id(request.chat_template)],
+        "number format and template": [request.read.dtype or "float32", content_id(request.read.chat_template)],
         JUDGE_RULES: JUDGE_VERSION,
     }
 

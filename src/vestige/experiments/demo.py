@@ -27,6 +27,7 @@ from vestige.data.selectors import select_edges
 from vestige.evals.base import view_of
 from vestige.evals.qa import QASettings
 from vestige.models.load import ModelSettings
+from vestige.models.places import Reading
 from vestige.steps.check_data import CheckRequest, check_data
 from vestige.steps.evaluate import EvaluateRequest, evaluate, finished_subject
 from vestige.steps.finetune import finetune, untrained
@@ -282,7 +283,7 @@ class Demo:
             splits,
             settings.audit(),
             settings.seed,
-            device="cpu",
+            read=Reading(device="cpu"),
             untested=(alone,) if len(settings.forget) == 1 else (),
         )
 

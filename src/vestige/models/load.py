@@ -52,7 +52,7 @@ from vestige.models.folders import (
 from vestige.models.generation import Reply, Sampling, generate
 from vestige.models.keys_values import STATES
 from vestige.models.options import LetterPrompt, LetterScore, score_letters
-from vestige.models.places import ask_hub, find, is_adapter, is_hub_id
+from vestige.models.places import Reading, ask_hub, find, is_adapter, is_hub_id
 from vestige.models.prompts import Encoded, Prompter, use_template
 from vestige.models.reading import Asking, Prompted, TextReading, Way, read, way_of
 from vestige.models.scoring import TOKEN_BUDGET, AnswerScore, logits_budget, score_answers
@@ -131,6 +131,11 @@ class ModelSettings(Settings):
     """Base model of an adapter: folder or hub id. By default the one that the adapter names."""
     tokenizer: str = ""
     """Folder or hub id of the tokeniser. By default the model's own."""
+
+
+def settings_of(model: str, read: Reading) -> ModelSettings:
+    """The settings by which a model is loaded: in float32, unless `read` names another format."""
+    return ModelSettings(model=model, **vars(replace(read, dtype=read.dtype or "float32")))
 
 
 @dataclass(frozen=True)
