@@ -14,18 +14,15 @@ The peer's bfloat16 is a further line: the bars are ours in bfloat16 against the
 import copy
 import json
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from torch import nn
 from transformers import PreTrainedModel
 
 from benchmarks import options
@@ -33,33 +30,25 @@ from benchmarks.peers import trainer
 from benchmarks.workload import SHAPES, Workload, in_turn, model_of, ratios, workload
 from vestige.core.text import Fields
 from vestige.methods import find_method
-from vestige.methods.base import Method
-from vestige.methods.rmu import RMU
-from vestige.methods.steering import direction
-from vestige.models.blocks import blocks, output_projection
-from vestige.training.adapters import train_only
 from vestige.training.checkpoints import Checkpoints, TrainingJob
 from vestige.training.loop import Hooks, train
 from vestige.training.reference import references
 from vestige.training.settings import UnlearningSettings
-from vestige.training.step import Layers, ReadsLayer
 
 Precision = Literal["float32", "bfloat16"]
 RATE = 1e-4
 EPOCHS = 2
-# RMU's retain term is 1200 times a squared difference that starts at 0: in bfloat16 much of it is rounding.
 TOLERANCE = {"float32": 1e-5, "bfloat16": 1e-1}
 
 
 @dataclass(frozen=True)
 class Case:
-    """A method on a shape: rows of each split, rows of the effective batch, settings of the method."""
+    """A method on a shape: rows of each split, rows of the effective batch."""
 
     shape: str
     method: str
     n_rows: int
     batch_size: int
-    settings: tuple[tuple[str, Any], ...] = ()
 
     @property
     def name(self) -> str:
@@ -72,16 +61,12 @@ class Case:
         return workload(vocabulary=size, n_rows=self.n_rows, batch_size=self.batch_size, epochs=EPOCHS)
 
 
-_RMU = (("layer", 7), ("update_layers", (5, 6, 7)), ("parameters", ("mlp.down_proj",)))
 CASES = (
     Case("tiny", "npo", 64, 8),
     Case("tiny", "npo_gd", 64, 8),
     Case("tiny", "kl", 64, 8),
-    Case("tiny", "dpo", 64, 8),
     Case("smol", "npo", 8, 4),
     Case("smol", "kl", 8, 4),
-    Case("smol", "dpo", 8, 4),
-    Case("smol", "rmu", 8, 4, _RMU),
 )
 
 
@@ -102,7 +87,7 @@ class Trace:
 
 def run_ours(case: Case, model: PreTrainedModel, precision: Precision) -> Trace:
     """The product's own path: reference quantities, then the training loop."""
-    method = find_method(case.method).build(dict(case.settings))
+    method = find_method(case.method).build({})
     work = case.work()
     settings = UnlearningSettings.build(
         {
@@ -114,19 +99,14 @@ def run_ours(case: Case, model: PreTrainedModel, precision: Precision) -> Trace:
             "weight_decay": 0.0,
             "lora_rank": 0,
             "precision": precision,
-            **({"max_gradient_norm": 1e9} if isinstance(method, ReadsLayer) else {}),
         }
     )
     marks: list[float] = []
     losses: list[float] = []
     rows = {s: r.__getitem__ for s, r in work.rows.items()}
-    layers = _layers(method, model)
-    layer = layers.read if layers else None
     with tempfile.TemporaryDirectory() as folder:
         start = time.process_time()
-        found = references(model, method.needs, work.plan, rows, settings, layer)
-        if layers is not None:
-            train_only(model, layers, settings, 0)
+        found = references(model, method.needs, work.plan, rows, settings)
         job = TrainingJob(
             objective=method,
             rows=rows,
@@ -136,7 +116,6 @@ def run_ours(case: Case, model: PreTrainedModel, precision: Precision) -> Trace:
             checkpoints=Checkpoints(Path(folder, "checkpoints")),
             log=Path(folder, "metrics.jsonl"),
             references=found,
-            layer=layer,
         )
 
         def on_step(progress: Any) -> None:
@@ -147,45 +126,13 @@ def run_ours(case: Case, model: PreTrainedModel, precision: Precision) -> Trace:
     return Trace.of(losses, start, marks)
 
 
-def run_peer(case: Case, model: PreTrainedModel, precision: Precision, *, precomputed: bool = False) -> Trace:
+def run_peer(case: Case, model: PreTrainedModel, precision: Precision) -> Trace:
     """The peer's trainer."""
-    batches, bf16 = case.work().batches(), precision == "bfloat16"
     splits = find_method(case.method).needs.splits
-    batches = [{s: b[s] for s in splits} for b in batches]
-    if case.method == "dpo":
-        # Not everybody has TRL.
-        from benchmarks.peers import trl_dpo
-
-        losses, marks = trl_dpo.train(model, batches, rate=RATE, bf16=bf16, precomputed=precomputed)
-    elif case.method == "rmu":
-        loss, trained = _peer_rmu(case, model)
-        losses, marks = trainer.train(model, batches, loss, rate=RATE, bf16=bf16, trained=trained)
-    else:
-        loss = {"npo": trainer.npo, "npo_gd": trainer.npo_gd, "kl": trainer.kl}[case.method]
-        losses, marks = trainer.train(model, batches, loss, rate=RATE, bf16=bf16)
+    batches = [{s: b[s] for s in splits} for b in case.work().batches()]
+    loss = {"npo": trainer.npo, "npo_gd": trainer.npo_gd, "kl": trainer.kl}[case.method]
+    losses, marks = trainer.train(model, batches, loss, rate=RATE, bf16=precision == "bfloat16")
     return Trace.of(losses, marks[0], marks[1:])
-
-
-def _layers(method: Method, model: PreTrainedModel) -> Layers | None:
-    if not isinstance(method, ReadsLayer):
-        return None
-    every = blocks(model)
-    return method.layers(len(every), output_projection(every[0]))
-
-
-def _peer_rmu(case: Case, model: PreTrainedModel) -> tuple[trainer.Loss, list[nn.Parameter]]:
-    method = find_method("rmu").build(dict(case.settings))
-    layers = _layers(method, model)
-    assert isinstance(method, RMU)
-    assert layers is not None
-    width = model.config.hidden_size
-    steering = [method.steering * direction(f"topic {n}", width=width, seed=method.steering_seed) for n in range(2)]
-    trained = [
-        blocks(model)[n].get_submodule(name).get_parameter("weight")
-        for n in layers.update
-        for name in layers.parameters
-    ]
-    return trainer.rmu(torch.stack(steering).float(), layer=layers.read, alpha=method.alpha), trained
 
 
 def compared(case: Case, rounds: int, *, with_peer_bfloat16: bool) -> list[Fields]:
@@ -197,8 +144,6 @@ def compared(case: Case, rounds: int, *, with_peer_bfloat16: bool) -> list[Field
     }
     if with_peer_bfloat16:
         arms["peer bfloat16"] = lambda m: run_peer(case, m, "bfloat16")
-    if case.method == "dpo":
-        arms["peer float32, reference precomputed"] = lambda m: run_peer(case, m, "float32", precomputed=True)
     start = model_of(case.shape)
     traces: dict[str, list[Trace]] = {name: [] for name in arms}
 
@@ -209,7 +154,6 @@ def compared(case: Case, rounds: int, *, with_peer_bfloat16: bool) -> list[Field
         traces[name].append(trace)
     pairs = [("float32", "ours float32", "peer float32"), ("bfloat16", "ours bfloat16", "peer float32")]
     pairs += [("bfloat16", "ours bfloat16", n) for n in arms if n == "peer bfloat16"]
-    pairs += [("float32", "ours float32", n) for n in arms if "precomputed" in n]
     return [
         _line(case, precision, traces[ours], traces[peer], peer, epoch)
         for precision, ours, peer in pairs
@@ -237,7 +181,7 @@ def _line(
     return {
         "bench": "training",
         "case": f"{case.name} {precision}, {epoch} epoch",
-        "peer": ("TRL DPOTrainer" if case.method == "dpo" else "Hugging Face Trainer") + name.removeprefix("peer"),
+        "peer": "Hugging Face Trainer" + name.removeprefix("peer"),
         **ratios(*seconds),
         "equal": apart / largest <= TOLERANCE[precision],
         "apart": float(f"{apart / largest:.2g}"),
@@ -260,11 +204,6 @@ def main() -> None:
     torch.set_num_threads(1)
     chosen = [c for c in CASES if not asked.only or c.name in asked.only]
     for case in chosen:
-        if case.method == "dpo" and find_spec("trl") is None:
-            print(
-                f"{case.name}: not measured, since TRL is not installed; pip install 'vestige[peers]'", file=sys.stderr
-            )
-            continue
         for line in compared(case, asked.rounds, with_peer_bfloat16=asked.peer_bfloat16):
             if asked.json:
                 print(json.dumps(line), flush=True)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import cross_entropy, logsigmoid
 from transformers import PreTrainedModel, PrinterCallback, Trainer, TrainerCallback, TrainingArguments
 
@@ -81,22 +81,13 @@ def train(
     *,
     rate: float,
     bf16: bool,
-    trained: Sequence[nn.Parameter] | None = None,
 ) -> tuple[list[float], list[float]]:
-    """One step a batch; losses, and processor seconds at the start and after each step.
-
-    `trained` are the parameters that the optimiser holds, if not all; the others are given gradients all the same, as
-    OpenUnlearning does for RMU, and nothing is clipped, since the norm would be over all of them.
-    """
+    """One step a batch; losses, and processor seconds at the start and after each step."""
     splits = list(batches[0])
     examples = [{s: b[s][i] for s in splits} for b in batches for i in range(len(b[splits[0]]))]
     clock = Clock()
     with tempfile.TemporaryDirectory() as folder:
         options = arguments(folder, batch_size=len(batches[0][splits[0]]), rate=rate, bf16=bf16)
-        optimizer = None
-        if trained is not None:
-            options["max_grad_norm"] = 0.0
-            optimizer = torch.optim.AdamW(trained, lr=rate, weight_decay=0.0, fused=True)
         trainer = UnlearningTrainer(
             copy.deepcopy(model).eval().requires_grad_(False),
             loss,
@@ -105,7 +96,6 @@ def train(
             train_dataset=examples,
             data_collator=lambda rows: {s: collated([r[s] for r in rows]) for s in splits},
             callbacks=[clock],
-            optimizers=(optimizer, None),
         )
         trainer.remove_callback(PrinterCallback)
         trainer.train()
@@ -113,7 +103,7 @@ def train(
 
 
 def collated(rows: Sequence[Row]) -> dict[str, Tensor]:
-    """Rows padded to the longest, their attention mask, labels on the answers, and the numbers of their topics."""
+    """Rows padded to the longest, their attention mask, and labels on the answers."""
     width = max(len(r.ids) for r in rows)
     ids = torch.zeros(len(rows), width, dtype=torch.long)
     mask, labels = torch.zeros_like(ids), torch.full_like(ids, IGNORED)
@@ -121,8 +111,7 @@ def collated(rows: Sequence[Row]) -> dict[str, Tensor]:
         ids[i, : len(r.ids)] = torch.tensor(r.ids)
         mask[i, : len(r.ids)] = 1
         labels[i, r.start : r.stop] = ids[i, r.start : r.stop]
-    topics = torch.tensor([int(r.topic.split()[-1]) for r in rows])
-    return {"input_ids": ids, "attention_mask": mask, "labels": labels, "topic": topics}
+    return {"input_ids": ids, "attention_mask": mask, "labels": labels}
 
 
 def npo(model: PreTrainedModel, reference: PreTrainedModel, inputs: Inputs) -> Tensor:
@@ -168,36 +157,3 @@ def _token_nll(model: PreTrainedModel, batch: Mapping[str, Tensor]) -> Tensor:
         use_cache=False,
     ).loss
     return loss
-
-
-def rmu(steering: Tensor, *, layer: int, alpha: float) -> Loss:
-    """RMU on every token of the rows: forget activations drawn to `steering` of their topic, retain ones held.
-
-    As in OpenUnlearning all blocks and the head are computed, for policy and reference. Its own loss divides (B,) by
-    (B, 1); here it is right, so that the two arms can agree.
-    """
-
-    def loss(model: PreTrainedModel, reference: PreTrainedModel, inputs: Inputs) -> Tensor:
-        forget, retain = inputs["forget"], inputs["retain"]
-        away = _distance(_block_output(model, forget, layer), steering[forget["topic"]][:, None], forget)
-        with torch.no_grad():
-            frozen = _block_output(reference, retain, layer)
-        return away + alpha * _distance(_block_output(model, retain, layer), frozen, retain)
-
-    return loss
-
-
-def _block_output(model: PreTrainedModel, batch: Mapping[str, Tensor], layer: int) -> Tensor:
-    kept: list[Tensor] = []
-    handle = model.model.layers[layer].register_forward_hook(lambda _, __, output: kept.append(output))
-    try:
-        _logits(model, batch)
-    finally:
-        handle.remove()
-    return kept[0]
-
-
-def _distance(hidden: Tensor, target: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
-    mask = batch["attention_mask"]
-    per_token = (hidden - target).square().mean(-1) * mask
-    return (per_token.sum(1) / mask.sum(1)).mean()
