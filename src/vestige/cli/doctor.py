@@ -2,14 +2,13 @@
 
 import contextlib
 import os
-import re
 import shutil
 import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from importlib.metadata import PackageNotFoundError, requires, version
+from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
@@ -42,7 +41,7 @@ class Finding:
 
 @itself(positional=("folder",))
 def doctor_command(folder: Path | None = None, as_json: bool = False) -> None:
-    """Check this machine: packages, arithmetic, memory, GPUs, and the output folder.
+    """Check this machine: arithmetic, memory, GPUs, and the output folder.
 
     Nothing is sent anywhere. The measured rates of matrix products are stored for `vestige audit --plan`. Exit code 0:
     runs can work here. 2: something prevents them.
@@ -50,7 +49,7 @@ def doctor_command(folder: Path | None = None, as_json: bool = False) -> None:
     Args:
         folder: Where runs would be written.
     """
-    findings = [*_packages(), *_hardware(), *_folder(folder or Path())]
+    findings = [_release(), *_hardware(), *_folder(folder or Path())]
     if find_spec("torch"):
         findings += [*_torch(), *_models()]
     else:
@@ -66,32 +65,13 @@ def doctor_command(folder: Path | None = None, as_json: bool = False) -> None:
         raise typer.Exit(2)
 
 
-def _packages() -> Iterator[Finding]:
-    """The packages that Vestige requires, against their bounds."""
+def _release() -> Finding:
     from vestige.artifacts.provenance import source_commit
 
     release = version("vestige")
     if commit := source_commit():
         release += f", source at {commit[:12]}"
-    yield Finding("vestige", "ok", release)
-    wrong = []
-    for requirement in requires("vestige") or ():
-        if ";" in requirement:
-            continue  # Of an extra, which is refused by name where it is needed.
-        # Every bound outside the extras is a least version.
-        name, _, least = requirement.partition(">=")
-        try:
-            installed = version(name.strip())
-        except PackageNotFoundError:
-            wrong.append(f"{requirement} is wanted, and it is not installed")
-            continue
-        if _numbers(installed) < _numbers(least.partition(",")[0]):
-            wrong.append(f"{requirement} is wanted, and {installed} is installed")
-    yield Finding("packages", "fault" if wrong else "ok", "; ".join(wrong) or "all within their bounds")
-
-
-def _numbers(of_version: str) -> tuple[int, ...]:
-    return tuple(map(int, re.findall(r"\d+", of_version)[:3]))
+    return Finding("vestige", "ok", release)
 
 
 def _hardware() -> Iterator[Finding]:
