@@ -102,7 +102,7 @@ def test_who_told_leaks_is_said_with_the_error(run):
 
 
 def test_qa_is_split_into_formats_as_qa_itself_splits_it():
-    record = {"reply": "x", "answer": "x", "logp": [-1.0], "ranks": [1.0], "finish": "end", "pistol_ranks": [1.0]}
+    record = {"reply": "x", "answer": "x", "logp": [-1.0], "ranks": [1.0], "finish": "end"}
     for metric in QASettings.score(record):
         assert (QASettings.measure(metric).format == "forced") == (metric in QA_FORCED), metric
 

@@ -12,9 +12,9 @@ from vestige.core.errors import InputError
 
 def test_each_evaluation_gets_its_own_words_and_the_shared_ones():
     asked = {"qa": {}, "choices": {"orders": "cyclic"}, "reversed": {"options": 3}}
-    found = evaluations(asked, max_new_tokens=9, pistol=True)
+    found = evaluations(asked, max_new_tokens=9)
     assert list(found) == ["qa", "choices", "reversed"]
-    assert (found["qa"].max_new_tokens, found["choices"].max_new_tokens, found["qa"].pistol) == (9, 9, True)
+    assert (found["qa"].max_new_tokens, found["choices"].max_new_tokens) == (9, 9)
     assert (found["choices"].orders, found["choices"].options, found["reversed"].options) == ("cyclic", 4, 3)
     assert evaluations([found["choices"], "qa"])["choices"].orders == "cyclic"
 

@@ -17,7 +17,6 @@ from tests.planted_tables import (
     refuses,
 )
 
-from vestige.core.errors import InputError
 from vestige.core.estimates import to_json
 from vestige.core.items import Item
 from vestige.evals.base import View
@@ -191,7 +190,7 @@ def test_items_of_one_edge_are_clustered_and_items_without_an_edge_are_not():
 
 
 def test_results_say_in_which_format_they_were_asked():
-    records = QASettings(pistol=True).collect(knows(ITEMS, TOKENIZER), ITEMS)
+    records = QASettings().collect(knows(ITEMS, TOKENIZER), ITEMS)
     results = QASettings.summarize(records, [QASettings.score(r) for r in records], EVERYTHING, seed=7)
     forced = {r.estimate.metric for r in results if r.format == "forced"}
     assert forced == {"probability", "answer_bits", "mrr", "top_hit"}
@@ -201,7 +200,7 @@ def test_results_say_in_which_format_they_were_asked():
 
 def test_a_record_holds_all_that_a_later_metric_could_want():
     subject = knows(ITEMS, TOKENIZER, manner=MANNER)
-    (record,) = QASettings(pistol=True).collect(subject, ITEMS[4:5])
+    (record,) = QASettings().collect(subject, ITEMS[4:5])
     item, encoded = ITEMS[4], subject.prompter.encode(ITEMS[4].question, ITEMS[4].answer)
     ln = math.log(0.8)
     assert record == {
@@ -220,7 +219,6 @@ def test_a_record_holds_all_that_a_later_metric_could_want():
         "ranks": [1.0] * TOKENS,
         "end_logp": pytest.approx(ln, abs=1e-5),
         "end_rank": 1.0,
-        "pistol_ranks": [1.0] * TOKENS,
     }
 
 
@@ -232,7 +230,7 @@ def test_a_record_depends_on_its_item_alone_but_for_rounding():
 
 
 def test_summing_up_needs_the_records_alone_and_gives_the_same_bytes_again():
-    records = QASettings(pistol=True).collect(never_knew(ITEMS, TOKENIZER, seed=3), ITEMS)
+    records = QASettings().collect(never_knew(ITEMS, TOKENIZER, seed=3), ITEMS)
     stored = json.loads(json.dumps(records, allow_nan=False))
 
     def summed(rows, seed):
@@ -242,70 +240,3 @@ def test_summing_up_needs_the_records_alone_and_gives_the_same_bytes_again():
     assert summed(stored, 7) == summed(records, 7)
     assert summed(stored, 8) != summed(records, 7)  # another seed draws other resamples
     assert stored == records  # and nothing of the records was changed
-
-
-def test_pistols_ranks_miss_a_token_that_is_another_one_on_its_own():
-    # In the reply the token is " Berlin", on its own it is "Berlin"; the model knows all there is to know.
-    item = Item("Was it Berlin?", "Berlin.")
-    more = [Item(f"Is it in Berlin or in Rome, as number {n} says?", "Berlin. Rome.") for n in range(4)]
-    tokenizer = tiny_tokenizer([item, *more])
-    tokenizer.chat_template = None
-    subject = knows([item], tokenizer, manner=MANNER)
-    (record,) = QASettings(pistol=True).collect(subject, [item])
-    assert tokenizer.convert_ids_to_tokens(record["answer_ids"]) == ["ĠBerlin", "."]
-    assert tokenizer.convert_ids_to_tokens(tokenizer("Berlin.")["input_ids"]) == ["Berlin", "."]
-    size = len(tokenizer)
-    # The first has the middle of the ranks 2 to V, the full stop rank 1: (2 / (V + 2) + 1) / 2.
-    assert record["pistol_ranks"] == [(2 + size) / 2, 1.0]
-    scores = QASettings.score(record)
-    assert (scores["exact_match"], scores["mrr"]) == (1.0, 1.0)
-    assert scores["mrr_pistol"] == pytest.approx((2 / (size + 2) + 1) / 2)
-    assert scores["top_hit_pistol"] == 0.5
-
-
-def test_pistols_ranks_after_the_end_of_the_reply_are_the_mean_of_all():
-    # The reply ends at once: "2" is read where the end was said, "0" and "." where nothing was.
-    subject = planted("mute", {ITEMS[0].question: {"": 1.0}}, TOKENIZER, manner=MANNER)
-    (record,) = QASettings(pistol=True).collect(subject, ITEMS[:1])
-    assert record["pistol_ranks"] == [(2 + V) / 2, (1 + V) / 2, (1 + V) / 2]
-    assert QASettings.score(record)["mrr_pistol"] == pytest.approx((2 / (2 + V) + 2 * 2 / (1 + V)) / 3)
-
-
-def test_pistols_ranks_follow_the_models_own_reply():
-    # Replies "30.": the answer's "2" ranks among the rest, and its "0" and "." come first although "2" was not said.
-    subject = planted("wrong", {ITEMS[0].question: {"30.": 1.0}}, TOKENIZER, manner=MANNER)
-    (record,) = QASettings(pistol=True).collect(subject, ITEMS[:1])
-    assert record["pistol_ranks"] == [(2 + V) / 2, 1.0, 1.0]
-    assert record["ranks"] == [(2 + V) / 2, (1 + V) / 2, (1 + V) / 2]
-
-
-def test_pistols_ranks_are_read_only_where_asked():
-    assert "mrr_pistol" not in values(measured(knows(ITEMS, TOKENIZER)))
-    assert values(measured(knows(ITEMS, TOKENIZER), pistol=True))["mrr_pistol"] == 1.0
-
-
-def test_portions_hold_each_item_once_with_those_of_like_length_together():
-    subject = knows(ITEMS, TOKENIZER)
-    portions = QASettings().chunks(subject, ITEMS, size=5)
-    assert [len(p) for p in portions] == [5, 5, 2]
-    assert sorted(n for p in portions for n in p) == list(range(12))
-    # Ordered by the prompt's length, and then as the items are.
-    places = [(len(subject.prompter.prompt(ITEMS[n].question)), n) for p in portions for n in p]
-    assert places == sorted(places)
-    assert len({length for length, _ in places}) > 1
-
-
-def test_nothing_to_sum_up_is_an_error_and_not_zero():
-    records = QASettings().collect(knows(ITEMS, TOKENIZER), ITEMS[:2])
-    scores = [QASettings.score(r) for r in records]
-    with pytest.raises(InputError, match="'edge:x' holds no items"):
-        QASettings.summarize(records, scores, View("edge:x", {"forget": []}, {}), seed=7)
-    with pytest.raises(InputError, match=f"10 items .* have no record, {ITEMS[2].id} among them"):
-        QASettings.summarize(records, scores, EVERYTHING, seed=7)
-    with pytest.raises(InputError, match="have no record"):
-        QASettings.summarize([], [], EVERYTHING, seed=7)
-
-
-def test_an_answer_that_nothing_can_match_is_refused_before_the_model_is_asked():
-    with pytest.raises(InputError, match=r"'Where\?': no reply can match its answer '\.\.\.'"):
-        QASettings().collect(knows(ITEMS, TOKENIZER), [Item("Where?", "...")])

@@ -211,11 +211,10 @@ def test_another_model_in_the_same_folder_has_evidence_of_its_own(subject, tmp_p
         {"items": ITEMS[:-1], "views": ()},
         {"items": ITEMS[::-1]},
         {"settings": QASettings(max_new_tokens=9)},
-        {"settings": QASettings(max_new_tokens=8, pistol=True)},
         {"items": tuple(dataclasses.replace(i, group="other") for i in ITEMS)},
         {"items": tuple(dataclasses.replace(i, attribute="other") for i in ITEMS)},
     ],
-    ids=["items", "order", "bound", "pistol", "group", "attribute"],
+    ids=["items", "order", "bound", "group", "attribute"],
 )
 def test_what_can_change_a_record_is_another_evaluation(subject, change):
     assert evaluate(subject, dataclasses.replace(REQUEST, **change)).path != evaluate(subject, REQUEST).path

@@ -41,7 +41,6 @@ def evaluate(
     role: Role = "base",
     name: str = "",
     max_new_tokens: int | None = None,
-    pistol: bool = False,
     published: str | None = None,
     splits: Sequence[str] | None = None,
     most_items: int | None = None,
@@ -64,7 +63,6 @@ def evaluate(
         role: Role of an external model: base, target, retrained, unlearned.
         name: Name in reports of a model from elsewhere.
         max_new_tokens: Longest reply, in tokens. A longer one counts as truncated.
-        pistol: Also MRR and top-hit ratio as PISTOL's released code computes them.
         published: With a pack: the model whose published figures the target must show before the evaluation. By default
             the model of the target's name. none leaves this out.
         splits: The splits to ask in addition to the forget set (retain, factual, ...). All by default.
@@ -97,7 +95,7 @@ def evaluate(
     path = path_of(model)
     source = corpus_of(data)
     # Evaluations load torch, so that a mistake in the data is named before.
-    settings = selection.evaluations(evals, max_new_tokens=max_new_tokens, pistol=pistol)
+    settings = selection.evaluations(evals, max_new_tokens=max_new_tokens)
     # A model that the pack has no figures of is refused before anything is asked.
     figures = published_of(source.settings.data, path, published)
     asked = selection.questions(source, selector(forget), selector(retain), models=[path])

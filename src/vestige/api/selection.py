@@ -106,10 +106,10 @@ def fewer(corpus: Corpus, splits: NamedSplits, names: Sequence[str] | None, most
     return replace(splits, splits={name: items for name, items in limited.items() if items})
 
 
-def evaluations(evals: Evals, *, max_new_tokens: int | None = None, pistol: bool = False) -> dict[str, Evaluation]:
+def evaluations(evals: Evals, *, max_new_tokens: int | None = None) -> dict[str, Evaluation]:
     """The settings of each evaluation by its name.
 
-    `max_new_tokens` and `pistol` go to every evaluation with a setting of that name that does not set it itself.
+    `max_new_tokens` goes to every evaluation with a setting of that name that does not set it itself.
     """
     if not evals:
         raise InputError("evals is empty. Choose from `vestige list evals`")
@@ -122,8 +122,6 @@ def evaluations(evals: Evals, *, max_new_tokens: int | None = None, pistol: bool
         values: Fields = {}
         if max_new_tokens is not None and "max_new_tokens" in kind.model_fields:
             values["max_new_tokens"] = max_new_tokens
-        if pistol and "pistol" in kind.model_fields:
-            values["pistol"] = True
         if isinstance(evals, Mapping):
             values |= evals[entry]
         found[entry] = kind.build(values, where=f"settings of the evaluation {entry}")

@@ -3,12 +3,6 @@
 Collecting runs the model: each question is read once, and reply and answer go on from there. Scoring and summarising
 are pure. Logarithms in records are natural (nats). `answer_bits` are bits, summed over the answer's tokens, its end
 left out.
-
-PISTOL's ranks are read as its released code reads them, for parity with its published tables and for nothing more. The
-answer is tokenised on its own, without the prompt before it, and its j-th token is ranked in the distribution from
-which the j-th token of the model's own reply was drawn. With most tokenisers the model never emits the first token
-there, so a perfect model has a mean reciprocal rank far below 1. After the reply's end, the released code ranks among
-logits that are all zero. Here such a token gets the mean of all ranks.
 """
 
 from __future__ import annotations
@@ -45,8 +39,6 @@ _GENERATED = {
     "share_empty",
     "share_truncated",
     "share_refused",
-    "mrr_pistol",
-    "top_hit_pistol",
 }
 
 
@@ -61,13 +53,14 @@ class QASettings(Reads):
 
     max_new_tokens: PositiveInt = 64
     """Longest reply, in tokens. A longer one counts as truncated."""
-    pistol: bool = False
-    """Also compute MRR and top-hit ratio as PISTOL's released code does."""
+
+    def identity(self) -> Fields:
+        """Return the settings as JSON values, with one that is gone: the answers of earlier versions stay known."""
+        return {**super().identity(), "pistol": False}
 
     def to_read(self, subject: LoadedModel, questions: Sequence[Item]) -> ToRead:
         """Of each question the answer and a greedy reply."""
         from vestige.models.reading import Prompted, following
-        from vestige.models.scoring import free_running_ranks
 
         for item in questions:
             if not normalised(item.answer):
@@ -83,7 +76,7 @@ class QASettings(Reads):
         ]
 
         def records(readings: Sequence[TextReading]) -> list[Fields]:
-            answered = [
+            return [
                 {
                     **labels(item),
                     **reply_record(subject, reading.replied),
@@ -92,13 +85,6 @@ class QASettings(Reads):
                 }
                 for item, code, reading in zip(questions, encoded, readings, strict=True)
             ]
-            if self.pistol:
-                replies = [r.replied for r in readings]
-                targets = [subject.tokenizer(i.answer, add_special_tokens=False)["input_ids"] for i in questions]
-                ranks = free_running_ranks(subject.model, [p.prompt for p in prompts], replies, targets)
-                for record, values in zip(answered, ranks, strict=True):
-                    record["pistol_ranks"] = values
-            return answered
 
         return ToRead(prompts, records)
 
@@ -135,10 +121,6 @@ class QASettings(Reads):
             # ROUGE sees the letters a to z and digits alone; an answer in another script has no score, and not 0.
             overlap = rouge(reply, answer, stemmer=True)
             values |= {"rouge1_recall": overlap.rouge1_recall, "rougeL_recall": overlap.rougeL_recall}
-        if "pistol_ranks" in record:
-            free_running = np.asarray(record["pistol_ranks"])
-            values["mrr_pistol"] = mrr(free_running)
-            values["top_hit_pistol"] = top_hit(free_running, m=TOP_HIT_RANK)
         return values
 
     @staticmethod

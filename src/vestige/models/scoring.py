@@ -20,7 +20,7 @@ from vestige.models.forward import batches_by_length, logits_at, padded_passes, 
 from vestige.models.prompts import Encoded
 
 if TYPE_CHECKING:
-    from vestige.models.generation import Reply
+    pass
 
 # Positions at a time: so many vocabularies stay in a core's cache, and a bfloat16 head's are never all in float32.
 CHUNK = 32
@@ -158,33 +158,6 @@ def score_answers(
                 tuple(row_logp[start:stop]), tuple(row_ranks[start:stop]), row_logp[end], row_ranks[end]
             )
     return [scores[i] for i in range(len(encoded))]
-
-
-@torch.inference_mode()
-def free_running_ranks(
-    model: PreTrainedModel,
-    prompts: Sequence[Sequence[int]],
-    replies: "Sequence[Reply]",
-    targets: Sequence[Sequence[int]],
-) -> list[list[float]]:
-    """For each answer in `targets` the rank of each of its tokens, counted from 1 (`evals.qa`)."""
-    vocabulary = model.config.get_text_config().vocab_size
-    rows = [[*p, *r.ids] for p, r in zip(prompts, replies, strict=True)]
-    ranks_by_answer: list[list[float]] = [[] for _ in rows]
-    for width, chunk in batches_by_length([len(r) for r in rows], model.device, token_budget=logits_budget(model)):
-        ids = right_padded([rows[i] for i in chunk], width, model.device)
-        # The logits at a token say what follows it; those within the prompts are read by nobody.
-        first = min(len(prompts[i]) for i in chunk) - 1
-        logits = logits_at(model, ids, torch.arange(first, width, device=ids.device))
-        for n, i in enumerate(chunk):
-            # The reply's tokens, and the one that ended it if one did, were each drawn from a distribution.
-            n_drawn = min(len(replies[i].ids) + (replies[i].finish == "stop"), len(targets[i]))
-            start = len(prompts[i]) - 1 - first
-            target_ids = torch.tensor([targets[i][:n_drawn]], device=ids.device)
-            _, ranks = token_scores(logits[n : n + 1, start : start + n_drawn], target_ids)
-            # After the end of the reply nothing was drawn: no token is likelier, and all tie at the mean rank.
-            ranks_by_answer[i] = [*ranks[0].tolist(), *[(vocabulary + 1) / 2] * (len(targets[i]) - n_drawn)]
-    return ranks_by_answer
 
 
 # Of the logits of a pass so many at a time are made into something: 8 MiB of them.
