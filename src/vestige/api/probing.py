@@ -26,7 +26,9 @@ from vestige.core.text import TextByName, TextTuple, closest, one_line
 
 if TYPE_CHECKING:
     from vestige.artifacts.layout import ProbeFolder
+    from vestige.core.items import Item
     from vestige.judges.base import Grader
+    from vestige.judges.spec import JudgeSpec
     from vestige.probes.adjacent import By
     from vestige.probes.answering import Participants
     from vestige.probes.latent import Iteration, Searching
@@ -117,12 +119,11 @@ def probe(
     from vestige.models.embedder import HUB_ID, load_embedder
     from vestige.models.load import ModelSettings, look_for
     from vestige.probes.adjacent import AdjacentRequest, NeighbourSettings, make_adjacent
-    from vestige.probes.answering import AnswerSettings, Participants, told
+    from vestige.probes.answering import AnswerSettings, Participants
     from vestige.probes.filters import FilterSettings
     from vestige.probes.holes import FilterRequest, filter_holes
     from vestige.probes.latent import LatentSettings, Searching
     from vestige.probes.questions import AdjacentSettings
-    from vestige.steps.subjects import asked_model
     from vestige.training.policy.settings import PolicySettings
 
     names = _named_searches(searches)
@@ -152,19 +153,12 @@ def probe(
         if not is_address(model):
             look_for(requests.model_settings(model, how))
 
-    def loaded(model: str) -> "Asked":
-        return asked_model(requests.model_settings(model, how), dtype=how.dtype)
-
-    def grader(who: Participants) -> "Grader":
-        graded = who.graded_by(spec, folder.judge, how.device)
-        if truth:
-            return told(graded, (*corpus.items, *corpus.factual))
-        return graded
-
+    asked = partial(_asked, how=how)
+    known = (*corpus.items, *corpus.factual) if truth else ()
     models = Participants(
-        take_target=partial(loaded, pair[0]),
-        take_unlearned=partial(loaded, pair[1]),
-        take_grader=grader,
+        take_target=partial(asked, pair[0]),
+        take_unlearned=partial(asked, pair[1]),
+        take_grader=partial(_grader, spec=spec, folder=folder, device=how.device, known=known),
         take_embedder=partial(load_embedder, embedder or HUB_ID, device=how.device),
         answers=answers or AnswerSettings(),
         seed=seed,
@@ -176,9 +170,28 @@ def probe(
     plan = Searching(asking, policy or PolicySettings(), latent or LatentSettings())
     for name in names:
         _search(folder, models, name, plan)
-    controls = {name: loaded(model) for name, model in others.items()}
+    controls = {name: asked(model) for name, model in others.items()}
     request = FilterRequest(models, sources.forget, limits, sources.retain, controls, say)
     return Holes(folder.path, filter_holes(folder, request), sources.splits.told)
+
+
+def _asked(model: str, how: Reading) -> "Asked":
+    from vestige.api import requests
+    from vestige.steps.subjects import asked_model
+
+    return asked_model(requests.model_settings(model, how), dtype=how.dtype)
+
+
+def _grader(
+    who: "Participants", spec: "JudgeSpec", folder: "ProbeFolder", device: str, known: "Sequence[Item]"
+) -> "Grader":
+    """The judge, with the true answers of the `known` items where there are any."""
+    from vestige.probes.answering import told
+
+    graded = who.graded_by(spec, folder.judge, device)
+    if known:
+        return told(graded, tuple(known))
+    return graded
 
 
 def _named_searches(searches: Sequence[str]) -> TextTuple:
