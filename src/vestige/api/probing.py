@@ -153,12 +153,12 @@ def probe(
         if not is_address(model):
             look_for(requests.model_settings(model, how))
 
-    asked = partial(_asked, how=how)
-    known = (*corpus.items, *corpus.factual) if truth else ()
+    load = partial(_loaded, how=how)
+    truths = (*corpus.items, *corpus.factual) if truth else ()
     models = Participants(
-        take_target=partial(asked, pair[0]),
-        take_unlearned=partial(asked, pair[1]),
-        take_grader=partial(_grader, spec=spec, folder=folder, device=how.device, known=known),
+        take_target=partial(load, pair[0]),
+        take_unlearned=partial(load, pair[1]),
+        take_grader=partial(_grader, spec=spec, folder=folder, device=how.device, truths=truths),
         take_embedder=partial(load_embedder, embedder or HUB_ID, device=how.device),
         answers=answers or AnswerSettings(),
         seed=seed,
@@ -170,12 +170,12 @@ def probe(
     plan = Searching(asking, policy or PolicySettings(), latent or LatentSettings())
     for name in names:
         _search(folder, models, name, plan)
-    controls = {name: asked(model) for name, model in others.items()}
+    controls = {name: load(model) for name, model in others.items()}
     request = FilterRequest(models, sources.forget, limits, sources.retain, controls, say)
     return Holes(folder.path, filter_holes(folder, request), sources.splits.told)
 
 
-def _asked(model: str, how: Reading) -> "Asked":
+def _loaded(model: str, how: Reading) -> "Asked":
     from vestige.api import requests
     from vestige.steps.subjects import asked_model
 
@@ -183,14 +183,14 @@ def _asked(model: str, how: Reading) -> "Asked":
 
 
 def _grader(
-    who: "Participants", spec: "JudgeSpec", folder: "ProbeFolder", device: str, known: "Sequence[Item]"
+    who: "Participants", spec: "JudgeSpec", folder: "ProbeFolder", device: str, truths: "Sequence[Item]"
 ) -> "Grader":
-    """The judge, with the true answers of the `known` items where there are any."""
+    """The judge, with the true answers in `truths` where there are any."""
     from vestige.probes.answering import told
 
     graded = who.graded_by(spec, folder.judge, device)
-    if known:
-        return told(graded, tuple(known))
+    if truths:
+        return told(graded, tuple(truths))
     return graded
 
 
