@@ -81,7 +81,7 @@ def test_records_stand_in_the_order_of_the_items_and_the_summary_is_theirs(subje
 def test_a_published_figure_is_held_against_all_items_and_not_against_those_of_an_edge(subject, monkeypatch):
     own_edges = tuple(dataclasses.replace(item, edge=str(n)) for n, item in enumerate(ITEMS))
     monkeypatch.setattr(Pack, "items", lambda self, names: own_edges)
-    settings = REQUEST.settings.identity()
+    settings = REQUEST.settings.model_dump()
     half = Figure(split="f", eval="qa", settings=settings, metric="generate/exact_match", value=0.5)
     row = Published(model="m", source="a table", tolerance=0.01, figures=(half,))
     check_published(subject, Pack(about="", data=("f",), splits={}), row, seed=7)

@@ -98,20 +98,20 @@ def evaluate(
     settings = selection.evaluations(evals, max_new_tokens=max_new_tokens)
     # A model that the pack has no figures of is refused before anything is asked.
     figures = published_of(source.settings.data, path, published)
-    asked = selection.questions(source, selector(forget), selector(retain), models=[path])
+    questions = selection.questions(source, selector(forget), selector(retain), models=[path])
     if forget is not None:
-        say_notes(asked)
-    asked = selection.fewer(source, asked, splits, most_items)
+        say_notes(questions)
+    questions = selection.fewer(source, questions, splits, most_items)
     from vestige.api import requests
     from vestige.steps.evaluate import check_published, evaluate_together, requests_of
 
     how = Reading(**read)
     subject = requests.subject(path, how, text_of(output_dir), role=role, name=name, verify=verify)
-    _say_not_forgotten(subject, [item.id for item in asked.splits.get("forget", ())], asked.forget)
+    _say_not_forgotten(subject, [item.id for item in questions.splits.get("forget", ())], questions.forget)
     # A model that does not show its own published figures is not loaded or asked as it was: all else would mislead.
     if figures is not None:
         check_published(subject, *figures, seed=seed)
-    plans = [replace(plan, summed=summarize) for plan in requests_of(asked, settings, seed)]
+    plans = [replace(plan, summed=summarize) for plan in requests_of(questions, settings, seed)]
     with progress_bar(f"evaluating {', '.join(plan.settings.name for plan in plans)}") as show:
 
         def on_items(done: int, of: int) -> None:
@@ -124,13 +124,13 @@ def evaluate(
             say(note)
     summaries = []
     if summarize:
-        summaries = [read_summary(folder.summary(asked.forget)) for folder in folders]
-    answers = [ItemScores("", kind, folder, asked) for kind, folder in zip(settings, folders, strict=True)]
+        summaries = [read_summary(folder.summary(questions.forget)) for folder in folders]
+    answers = [ItemScores("", kind, folder, questions) for kind, folder in zip(settings, folders, strict=True)]
     evidence = tuple(folder.path for folder in folders)
     return Results(
         rows=tuple(result_rows(summaries)),
         evidence=evidence,
-        notes=asked.told,
+        notes=questions.told,
         answers=tuple(answers),
         summaries=tuple(summaries),
         role=subject.spec.subject,
@@ -226,7 +226,7 @@ def attack(
     originals = read_json(folder.asked)
     before = evaluate_together(subject, requests_of(splits, asked_by, seed, request.attack.tested))
     levels = [("before", evaluation, read_summary(evaluation.summary(splits.forget))) for evaluation in before]
-    answers = [ItemScores("", kind, asked, splits) for kind, asked in zip(asked_by, before, strict=True)]
+    answers = [ItemScores("", kind, answered, splits) for kind, answered in zip(asked_by, before, strict=True)]
     labels = {"before": ""}
     for (point, kind), (evaluation, summary) in attack_summaries(subject, folder, request).items():
         labels[point] = f"{plan.name}, {point}"
