@@ -15,7 +15,7 @@ from vestige.core.items import Item
 from vestige.data.corpus import Corpus, NamedSplits, ProbeSources, SourceSettings
 from vestige.judges.base import Judgement, Request
 from vestige.models.tiny import tiny_tokenizer
-from vestige.probes.adjacent import AdjacentRequest, NeighbourSettings
+from vestige.probes.adjacent import AdjacentRequest
 from vestige.probes.questions import AdjacentSettings
 
 ITEMS = (
@@ -28,7 +28,7 @@ ITEMS = (
 )
 SPLITS = NamedSplits("forget", {"forget": ITEMS[:3], "retain": ITEMS[3:]}, {})
 SOURCES = ProbeSources(Corpus("", SourceSettings(data=""), (), (), None), SPLITS)
-NEAR = AdjacentRequest(SOURCES, "offline", AdjacentSettings(k=2), NeighbourSettings(), 0)
+NEAR = AdjacentRequest(SOURCES, "offline", AdjacentSettings(k=2), 0)
 LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789?.,'"
 
 

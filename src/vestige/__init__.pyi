@@ -53,7 +53,6 @@ from .experiments.rates import find_rate as find_rate
 from .metrics.pooling import pool as pool
 from .metrics.pooling import reversals as reversals
 from .metrics.verdicts import Thresholds as Margins
-from .probes.adjacent import NeighbourSettings as Neighbours
 from .probes.answering import AnswerSettings as Answers
 from .probes.filters import FilterSettings as Filter
 from .probes.latent import LatentSettings as Latent
@@ -95,7 +94,6 @@ __all__ = [
     "Model",
     "ModelLike",
     "ModelVerdicts",
-    "Neighbours",
     "NotFinite",
     "PartialFailure",
     "Policy",

@@ -19,7 +19,7 @@ from vestige.data.dataset import compile_dataset
 from vestige.data.folder import compile_to_folder
 from vestige.models import load
 from vestige.probes import adjacent
-from vestige.probes.adjacent import NeighbourSettings, adjacent_of, read_adjacent
+from vestige.probes.adjacent import adjacent_of, read_adjacent
 
 pytestmark = pytest.mark.usefixtures("few_resamples")
 SMALL = (
@@ -229,7 +229,7 @@ def test_what_a_model_was_made_to_forget_beside_the_forget_set_is_not_kept_and_n
                 forget="edge:2_3",
                 output_dir=tmp_path / "out",
                 searches=["none"],
-                neighbours=NeighbourSettings(k=9),
+                k=9,
             )
         near[models] = {of: {q.question for q in adjacents.questions} for of, adjacents in seen[-1].items()}
     asked = {i.question for i in dataset.items_of_edge["3_4"]}

@@ -19,7 +19,7 @@ from vestige.core.errors import InputError
 from vestige.data.corpus import SourceSettings, named_splits, open_corpus
 from vestige.data.folder import compile_to_folder, write_dataset
 from vestige.data.graph import read_graph
-from vestige.probes.adjacent import NeighbourSettings, neighbour_questions
+from vestige.probes.adjacent import neighbour_questions
 
 PAIRS = [{"question": f"Who is {n}?", "answer": f'Number {n}, "so".', "edge": f"A_B{n}"} for n in range(4)]
 TALK = [
@@ -118,7 +118,7 @@ def test_compiled_folders(compiled, tmp_path):
             with contextlib.suppress(InputError):
                 splits = named_splits(corpus, selector)
                 forget = list(dict.fromkeys(i.edge for i in splits.splits["forget"]))
-                neighbour_questions(data, forget, NeighbourSettings(), seed=0)
+                neighbour_questions(data, forget, k=4, seed=0)
         write_dataset(data, folder / "again")
 
     survive("compiled folders", [compiled, contracts], tmp_path, used, sealed)

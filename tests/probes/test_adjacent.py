@@ -19,7 +19,7 @@ from vestige.judges.base import Writer, WriterPrompt, Written
 from vestige.judges.server import ServerWriter
 from vestige.judges.spec import ServerSettings
 from vestige.probes import questions
-from vestige.probes.adjacent import OTHER, SAME, STATED, NeighbourSettings, neighbour_questions
+from vestige.probes.adjacent import OTHER, SAME, STATED, neighbour_questions
 from vestige.probes.questions import (
     TEMPLATES,
     Adjacent,
@@ -276,7 +276,7 @@ def sample1():
 @pytest.mark.parametrize(("distance", "edges"), [(1, {"1_2", "3_4"}), (2, {"0_1", "4_5"}), (3, {"5_6"})])
 def test_neighbours_lie_at_the_distance_that_they_name(distance, edges):
     chain = compile_dataset("chain:6", seed=0)
-    made = neighbour_questions(chain, ["2_3"], NeighbourSettings(k=3, distances=(distance,)), seed=0)
+    made = neighbour_questions(chain, ["2_3"], k=3, distances=(distance,), seed=0)
     item_of = {i.question: i for i in chain.items}
     assert {item_of[q.question].edge for q in made.questions} == edges
     assert all(q.distance == distance and q.answer == item_of[q.question].answer for q in made.questions)
@@ -285,14 +285,14 @@ def test_neighbours_lie_at_the_distance_that_they_name(distance, edges):
 
 def test_distances_and_relations_are_dealt_in_turn():
     chain = compile_dataset("chain:6", seed=0)
-    made = neighbour_questions(chain, ["2_3"], NeighbourSettings(k=4, distances=(2, 1)), seed=0)
+    made = neighbour_questions(chain, ["2_3"], k=4, distances=(2, 1), seed=0)
     first = [(q.distance, q.relation) for q in made.questions if q.source_id == chain.items_of_edge["2_3"][5].id]
     assert first == [(2, "same attribute"), (2, "other attribute"), (1, "same attribute"), (1, "other attribute")]
 
 
 def test_same_attribute_means_the_source_s_attribute_of_another_contract(sample1):
     item_of, by_id = {i.question: i for i in sample1.items}, {i.id: i for i in sample1.items}
-    made = neighbour_questions(sample1, ["A_B"], NeighbourSettings(), seed=0)
+    made = neighbour_questions(sample1, ["A_B"], k=4, seed=0)
     for q in made.questions:
         one, other = by_id[q.source_id], item_of[q.question]
         alike = (one.group, one.attribute) == (other.group, other.attribute)
@@ -301,7 +301,7 @@ def test_same_attribute_means_the_source_s_attribute_of_another_contract(sample1
 
 
 def test_a_shared_party_is_the_keyword_and_what_the_forget_set_states_is_no_question(sample1):
-    made = neighbour_questions(sample1, ["A_B"], NeighbourSettings(k=100, distances=(1,)), seed=0)
+    made = neighbour_questions(sample1, ["A_B"], k=100, distances=(1,), seed=0)
     parties = sample1.contract_of["A_B"].parties
     names = {sample1.contract_of["A_B"].values[f"{role}_name"] for role in parties}
     assert {q.keyword for q in made.questions} <= names
@@ -317,9 +317,9 @@ def test_a_shared_party_is_the_keyword_and_what_the_forget_set_states_is_no_ques
 
 def test_neighbours_follow_the_seed_and_never_the_forgotten(sample1):
     forget = ["A_B", "A_C"]
-    made = neighbour_questions(sample1, forget, NeighbourSettings(), seed=0)
-    assert made == neighbour_questions(sample1, forget, NeighbourSettings(), seed=0)
-    assert made.questions != neighbour_questions(sample1, forget, NeighbourSettings(), seed=1).questions
+    made = neighbour_questions(sample1, forget, k=4, seed=0)
+    assert made == neighbour_questions(sample1, forget, k=4, seed=0)
+    assert made.questions != neighbour_questions(sample1, forget, k=4, seed=1).questions
     gone = {i.question for e in forget for i in sample1.items_of_edge[e]}
     assert not gone & {q.question for q in made.questions}
 
@@ -327,11 +327,9 @@ def test_neighbours_follow_the_seed_and_never_the_forgotten(sample1):
 def test_a_graph_without_neighbours_is_counted_short_and_nothing_to_forget_is_refused():
     lonely = compile_dataset("star:2", seed=0)
     edges = list(lonely.graph.edges)
-    made = neighbour_questions(lonely, edges, NeighbourSettings(k=1), seed=0)
+    made = neighbour_questions(lonely, edges, k=1, seed=0)
     assert (made.questions, made.dropped) == ((), {questions.SHORT: len(lonely.items)})
     with pytest.raises(InputError, match="no forgotten edge"):
-        neighbour_questions(lonely, [], NeighbourSettings(), seed=0)
+        neighbour_questions(lonely, [], k=4, seed=0)
     with pytest.raises(InputError, match="no edge 'X_Y'"):
-        neighbour_questions(lonely, ["X_Y"], NeighbourSettings(), seed=0)
-    with pytest.raises(InputError, match="each once"):
-        NeighbourSettings.build({"distances": (1, 1)})
+        neighbour_questions(lonely, ["X_Y"], k=4, seed=0)

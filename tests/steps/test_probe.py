@@ -14,7 +14,7 @@ from vestige.judges.base import Grader
 from vestige.models import load
 from vestige.models.embedder import load_embedder
 from vestige.models.load import ModelSettings
-from vestige.probes.adjacent import AdjacentRequest, NeighbourSettings, make_adjacent, read_adjacent
+from vestige.probes.adjacent import AdjacentRequest, make_adjacent, read_adjacent
 from vestige.probes.answering import AnswerSettings, Participants
 from vestige.probes.filters import FilterSettings
 from vestige.probes.holes import FilterRequest, candidates_in, filter_holes
@@ -134,9 +134,8 @@ def test_questions_from_the_graph_bring_their_true_answers_to_the_judge(tmp_path
     retain = tuple(i for i in dataset.items if i.edge != edge)
     splits = NamedSplits(f"edge:{edge}", {"forget": forget, "retain": retain}, {})
     folder = ProbeFolder(tmp_path)
-    near = NeighbourSettings(k=1, distances=(1,))
     sources = replace(SOURCES, corpus=replace(SOURCES.corpus, dataset=dataset), splits=splits)
-    make_adjacent(folder, AdjacentRequest(sources, "graph", AdjacentSettings(), near, 0))
+    make_adjacent(folder, AdjacentRequest(sources, "graph", AdjacentSettings(k=1), 0))
     candidates = candidates_in(folder)
     answers = {i.question: i.answer for i in retain}
     assert candidates

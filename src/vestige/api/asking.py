@@ -11,7 +11,6 @@ from vestige.api.inputs import (
     HowReadOrAdapted,
     ModelLike,
     PathLikeStr,
-    Reading,
     corpus_of,
     path_of,
     selector,
@@ -22,6 +21,7 @@ from vestige.api.output import refuse_torchrun, say_notes
 from vestige.api.results import Attacked, Results
 from vestige.core.progress import progress_bar, say
 from vestige.core.text import one_line
+from vestige.models.places import Reading
 
 if TYPE_CHECKING:
     from vestige.steps.evaluate import Subject

@@ -12,7 +12,6 @@ from vestige.api.inputs import (
     HowReadOrAdapted,
     ModelLike,
     PathLikeStr,
-    Reading,
     path_of,
     selector,
     source_of,
@@ -23,6 +22,7 @@ from vestige.api.results import Holes
 from vestige.core.errors import InputError
 from vestige.core.progress import progress_bar, say
 from vestige.core.text import TextByName, TextTuple, closest, one_line
+from vestige.models.places import Reading
 
 if TYPE_CHECKING:
     from vestige.artifacts.layout import ProbeFolder
@@ -55,7 +55,6 @@ def probe(
     placebos: Mapping[str, ModelLike] | Sequence[str] | None = None,
     forget_n: int | None = None,
     adjacent: "vestige.Adjacent | None" = None,
-    neighbours: "vestige.Neighbours | None" = None,
     latent: "vestige.Latent | None" = None,
     policy: "vestige.Policy | None" = None,
     answers: "vestige.Answers | None" = None,
@@ -91,7 +90,6 @@ def probe(
         placebos: Models with the target's knowledge, by name: their holes are false.
         forget_n: Sample this many items from a forget set of texts or harmful answers, by the seed. By default all.
         adjacent: How questions are made from texts.
-        neighbours: How questions are taken from the graph.
         latent: The search.
         policy: The training of the model that asks.
         answers: How the models answer.
@@ -118,7 +116,7 @@ def probe(
     from vestige.models.address import is_address
     from vestige.models.embedder import HUB_ID, load_embedder
     from vestige.models.load import ModelSettings, look_for
-    from vestige.probes.adjacent import AdjacentRequest, NeighbourSettings, make_adjacent
+    from vestige.probes.adjacent import AdjacentRequest, make_adjacent
     from vestige.probes.answering import AnswerSettings, Participants
     from vestige.probes.filters import FilterSettings
     from vestige.probes.holes import FilterRequest, filter_holes
@@ -145,7 +143,6 @@ def probe(
         sources=sources,
         by=_writer(by, graph=corpus.dataset is not None, folder=folder, device=how.device),
         settings=(adjacent or AdjacentSettings()).over(AdjacentSettings(k=k)),
-        neighbours=(neighbours or NeighbourSettings()).over(NeighbourSettings(k=k)),
         seed=seed,
     )
     # A model that cannot be loaded is refused before anybody is asked or paid; an address is not looked for.

@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from vestige.api.inputs import Reading
 from vestige.api.selection import TINY, tiny_unlearning, training_settings
 from vestige.artifacts.layout import own_folder
 from vestige.artifacts.records import forgotten_by
@@ -23,6 +22,7 @@ from vestige.judges.spec import BY_MODEL, judge_spec
 from vestige.methods import find_method
 from vestige.methods.base import FromStart
 from vestige.models.load import ModelSettings, settings_of
+from vestige.models.places import Reading
 from vestige.steps.attack import AttackRequest
 from vestige.steps.controls import Recipe, recipe_from, recipe_without
 from vestige.steps.evaluate import Subject

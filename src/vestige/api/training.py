@@ -14,7 +14,6 @@ from vestige.api.inputs import (
     HowReadOrAdapted,
     ModelLike,
     PathLikeStr,
-    Reading,
     corpus_of,
     path_of,
     selector,
@@ -26,6 +25,7 @@ from vestige.api.results import Model
 from vestige.core.errors import InputError
 from vestige.core.progress import progress_bar, say
 from vestige.core.text import Record, Sentences
+from vestige.models.places import Reading
 
 if TYPE_CHECKING:
     from vestige.artifacts.layout import SubjectFolder

@@ -123,7 +123,6 @@ def _say_next(results: "Results", call: Call) -> None:
 
 PARTS = {
     "adjacent": Part("vestige.probes.questions:AdjacentSettings", "Adjacent questions", "adjacent"),
-    "neighbours": Part("vestige.probes.adjacent:NeighbourSettings", "Adjacent questions", "neighbours"),
     "latent": Part("vestige.probes.latent:LatentSettings", "Search", "latent", first=("n_iterations", "n_examples")),
     "policy": Part("vestige.training.policy.settings:PolicySettings", "Policy of the search", "policy"),
     "answers": Part("vestige.probes.answering:AnswerSettings", "Answers", "answers"),

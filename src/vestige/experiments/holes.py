@@ -342,9 +342,10 @@ def taught(
         NothingToTeach: No prompt is left, or the target answers none.
     """
     from vestige.api import requests, selection
-    from vestige.api.inputs import Reading, corpus_of
+    from vestige.api.inputs import corpus_of
     from vestige.artifacts.holes import read_tested
     from vestige.artifacts.layout import ProbeFolder
+    from vestige.models.places import Reading
     from vestige.probes.answering import AnswerSettings, LocalAnswerer
     from vestige.steps.subjects import asked_model
 

@@ -45,11 +45,11 @@ def mt_bench(
         InputError: A row has no two turns, or the judge graded no answer of a turn.
     """
     from vestige.api import requests
-    from vestige.api.inputs import Reading
     from vestige.data.loaders import source_table
     from vestige.judges.base import Request
     from vestige.judges.local import grader_of
     from vestige.judges.spec import judge_spec
+    from vestige.models.places import Reading
     from vestige.steps.subjects import asked_model
 
     done = output_dir / "result.json"

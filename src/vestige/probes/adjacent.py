@@ -12,8 +12,6 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
-from pydantic import PositiveInt, field_validator
-
 from vestige.artifacts.holes import is_there, put_down
 from vestige.artifacts.layout import ProbeFolder
 from vestige.core.errors import InputError
@@ -21,7 +19,6 @@ from vestige.core.files import locked, write_jsonl
 from vestige.core.ids import content_id
 from vestige.core.items import Item, ItemTuple
 from vestige.core.seeds import generator, shuffled
-from vestige.core.settings import Settings
 from vestige.core.store import read_rows
 from vestige.data.contract_type import contract_types
 from vestige.data.corpus import BEFORE, ProbeSources
@@ -47,24 +44,18 @@ STATED = "the forget set states it"
 SAME, OTHER = "same attribute", "other attribute"
 
 
-class NeighbourSettings(Settings):
-    """Questions of contracts near a forgotten one."""
-
-    k: PositiveInt = 4
-    """Questions of each forgotten item."""
-    distances: tuple[PositiveInt, ...] = (1, 2)
-    """Distances in the graph at which contracts are taken."""
-
-    @field_validator("distances")
-    @classmethod
-    def _some(cls, value: tuple[int, ...]) -> tuple[int, ...]:
-        if not value or len(set(value)) < len(value):
-            raise ValueError("give one distance or more, each once")
-        return value
+DISTANCES = (1, 2)
+"""Distances in the graph at which contracts are taken."""
 
 
 def neighbour_questions(
-    dataset: Dataset, forget: Sequence[str], settings: NeighbourSettings, *, seed: int, before: Sequence[str] = ()
+    dataset: Dataset,
+    forget: Sequence[str],
+    *,
+    k: int,
+    seed: int,
+    before: Sequence[str] = (),
+    distances: Sequence[int] = DISTANCES,
 ) -> Adjacent:
     """Up to k questions of each item of the forgotten edges. The seed and the item choose which.
 
@@ -74,24 +65,24 @@ def neighbour_questions(
     check_edges(dataset.graph, forget)
     if not forget:
         raise InputError(f"{dataset.graph.name}: no forgotten edge to look around. Name at least one")
-    around = _Around(dataset, frozenset((*forget, *before)), max(settings.distances))
+    around = _Around(dataset, frozenset((*forget, *before)), max(distances))
     desk = QuestionDesk(())
     for edge in dict.fromkeys(forget):
         steps = around.edges_from(edge)
         for item in dataset.items_of_edge.get(edge, ()):
             cells = []
-            for distance in settings.distances:
+            for distance in distances:
                 for relation in (SAME, OTHER):
                     cells.append(around.admitted(desk, item, distance, relation, steps.get(distance, ()), seed))
             n = 0
-            while cells and n < settings.k:
+            while cells and n < k:
                 # A copy, since cells that have run dry are taken out on the way.
                 for cell in tuple(cells):
-                    if n < settings.k and next(cell, None) is None:
+                    if n < k and next(cell, None) is None:
                         cells.remove(cell)
-                    elif n < settings.k:
+                    elif n < k:
                         n += 1
-            desk.short(settings.k - n)
+            desk.short(k - n)
     return desk.result()
 
 
@@ -199,7 +190,6 @@ class AdjacentRequest:
     sources: ProbeSources
     by: By
     settings: AdjacentSettings
-    neighbours: NeighbourSettings
     seed: int
     retain_k: int = 2
 
@@ -236,7 +226,7 @@ def adjacent_of(request: AdjacentRequest) -> dict[str, Adjacent]:
             whose = "retained texts have" if dataset else "the data has"
             raise InputError(f"{whose} no graph to look for neighbours in. Make the questions offline")
         forget, before = _edges(request, "forget"), _edges(request, BEFORE)
-        around = neighbour_questions(dataset, forget, request.neighbours, seed=seed, before=before)
+        around = neighbour_questions(dataset, forget, k=request.settings.k, seed=seed, before=before)
         return {"forget": around, "retain": kept}
     retained: tuple[Source, ...] = (*items, *texts)
     background = [source_text(source, most) for source in retained]
@@ -272,13 +262,14 @@ def beginnings_in(folder: ProbeFolder) -> list[str]:
 def _adjacent_identity(request: AdjacentRequest) -> dict[str, Any]:
     by, before, texts = request.by, request.splits.get(BEFORE, ()), request.sources.retain_texts
     retained: tuple[Source, ...] = (*request.splits.get("retain", ()), *texts)
-    asking = request.neighbours if by == "graph" else request.settings
     identity = {
         "version": VERSION,
         "by": by if isinstance(by, str) else by.name,
         "forget": content_id([source.id for source in request.sources.forget], length=32),
         "retain": content_id([source.id for source in retained], length=32),
-        "settings": asking.identity(),
+        "settings": {"k": request.settings.k, "distances": [*DISTANCES]}
+        if by == "graph"
+        else request.settings.identity(),
         "seed": request.seed,
     }
     # Only where it is read: a setting that changes no question must not have the folder refused.
