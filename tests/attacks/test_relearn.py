@@ -14,7 +14,7 @@ from vestige.attacks.in_context import (
     related_items,
     specifics,
 )
-from vestige.attacks.relearn import PRESETS, Material, RelearnSettings, shown_and_tested
+from vestige.attacks.relearn import Material, RelearnSettings, shown_and_tested
 from vestige.core.errors import InputError
 from vestige.core.items import Item
 from vestige.data.corpus import factual_items, split_by
@@ -246,11 +246,3 @@ def test_the_papers_schedule_rises_for_five_hundredths_and_falls_to_nothing():
     assert (training.lora_rank, training.lora_alpha, training.lora_dropout) == (128, 16, 0.0)
     assert (training.batch_size, training.weight_decay, training.loss_on) == (1, 0.01, "answer")
     assert training.lora_targets == "all"
-
-
-def test_every_preset_is_of_known_settings_and_says_where_they_are_from():
-    for preset in PRESETS.values():
-        settings = RelearnSettings.build(preset.settings)
-        assert (settings.rank, settings.rate) == (128, 2e-4)
-        assert 3 <= settings.epochs <= 5
-        assert "released code" in preset.source

@@ -23,7 +23,7 @@ def attack(taught, kind, *words):
 
 @pytest.mark.slow
 def test_a_relearning_prints_its_last_epoch_or_with_a_curve_each_beside_before_and_that_it_is_no_evidence(taught):
-    words = ("--items", 3, "--set", "rank=2", "--set", "epochs=2", "--preset", "phi-1.5")
+    words = ("--items", 3, "--set", "rank=2", "--set", "epochs=2")
     done = attack(taught, "relearn", *words)
     curve = attack(taught, "relearn", *words, "--set", "curve=true")
     for printed in (done.stdout, curve.stdout):
@@ -63,7 +63,6 @@ def test_one_json_document_has_levels_before_and_after(taught, kind, words, name
     ("kind", "words", "complaint"),
     [
         ("relearn", ["--material", "retained"], "--material = 'retained': must be 'retain', 'related'"),
-        ("relearn", ["--preset", "zephyr"], "no preset 'zephyr'. Did you mean 'zephyr-7b'"),
         ("relearn", ["--set", "ranks=2"], "unknown key 'ranks'. Did you mean 'rank'"),
         ("quantize", ["--set", "quantize.bits=8"], "unknown key 'quantize.bits'"),
     ],

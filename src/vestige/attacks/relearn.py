@@ -42,8 +42,7 @@ class RelearnSettings(AttackSettings):
     """Fine-tune the model again. The defaults come from 2506.00688 and its released code.
 
     The attack trains LoRA on all linear layers of the blocks, with AdamW, the mean loss of the answer tokens, a linear
-    schedule and gradients clipped at a norm of 1. The released code computes in bfloat16. Here, only presets of large
-    models do.
+    schedule and gradients clipped at a norm of 1. The released code computes in bfloat16, as `precision` can.
     """
 
     kind: ClassVar[str] = "relearn"
@@ -199,32 +198,6 @@ class RelearnSettings(AttackSettings):
             lora_dropout=self.dropout,
             lora_targets=EVERY,
         )
-
-
-@dataclass(frozen=True)
-class RelearnPreset:
-    """Settings that differ from the defaults, the models they are meant for, and where each value is from."""
-
-    settings: Record
-    models: str
-    source: str
-
-
-_CODE = (
-    "rank, alpha, dropout, rate, schedule, warm-up, weight decay, batch, epochs and bfloat16: released code, "
-    "ethz-spylab/unlearning-vs-safety src/finetuning/finetune.py"
-)
-_SHARED = (
-    "rank 128, rate 2e-4, 3 to 5 epochs: the paper (2506.00688), which gives one set for its three models; alpha, "
-    "dropout, schedule, warm-up, weight decay and batch: the released code, written for Zephyr-7B; 5 of the 3 to "
-    "5 epochs and float32: ours"
-)
-PRESETS: Mapping[str, RelearnPreset] = {
-    "zephyr-7b": RelearnPreset({"precision": "bfloat16"}, "HuggingFaceH4/zephyr-7b-beta", _CODE),
-    "phi-1.5": RelearnPreset({"epochs": 5}, "microsoft/phi-1_5", _SHARED),
-    "llama-3.2-1b-instruct": RelearnPreset({"epochs": 5}, "meta-llama/Llama-3.2-1B-Instruct", _SHARED),
-}
-"""By name. Values that neither the paper nor its code gives for a model are marked as ours."""
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ An attack asks the model before and after it.
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -12,7 +12,7 @@ from vestige import api
 from vestige.cli.command import Call, Part, command, settings_rows
 from vestige.cli.data import SOURCE
 from vestige.core.errors import InputError
-from vestige.core.text import Fields, Record, closest, one_line
+from vestige.core.text import Fields
 from vestige.evals import EVALS
 from vestige.report.text import print_attack, print_holes, print_json, print_results
 
@@ -32,12 +32,6 @@ FIRST = {
 """The settings of an attack that --help shows first."""
 COMMON = "data forget output_dir evals max_new_tokens retain role seed device json items material bits target"
 
-_ARGS = """
-
-Args:
-    preset: The paper's settings: zephyr-7b, phi-1.5, llama-3.2-1b-instruct.
-"""
-
 
 def attack_command(kind: str) -> Callable[..., None]:
     """The command of one attack. Packages can add attacks.
@@ -46,8 +40,8 @@ def attack_command(kind: str) -> Callable[..., None]:
     """
     from vestige.attacks import known_attacks
 
-    attack = known_attacks()[kind]
-    part = Part(attack.home, "Attack", renamed=RENAMED.get(kind, {}), first=FIRST.get(kind, ()))
+    home, about = known_attacks()[kind].home, known_attacks()[kind].about
+    part = Part(home, "Attack", renamed=RENAMED.get(kind, {}), first=FIRST.get(kind, ()))
     how: Fields = {
         "parts": {"attack": part, "data": SOURCE, "evals": EVALUATIONS},
         # Only a prefix is searched by the target's words.
@@ -57,31 +51,16 @@ def attack_command(kind: str) -> Callable[..., None]:
         "common": COMMON,
     }
 
-    def settings_of(call: Call, defaults: Record) -> Any:
+    def run(call: Call, as_json: bool = False) -> None:
         from vestige.attacks.planning import find_attack
 
         # The table, of which options are made, knows the classes of this package alone.
         given = {**call.given.of(part), **call.given.named(kind)}
-        return find_attack(kind).build({**defaults, **given}, where=f"attack {kind}")
-
-    def run(call: Call, as_json: bool = False) -> None:
-        print_attack(call.run(attack=settings_of(call, {})), note=NO_EVIDENCE, as_json=as_json)
-
-    def relearn(call: Call, preset: str = "", as_json: bool = False) -> None:
-        from vestige.attacks.relearn import PRESETS
-
-        if preset and preset not in PRESETS:
-            raise InputError(f"no preset {one_line(preset)!r}. {closest(preset, list(PRESETS))}")
-        settings = settings_of(call, PRESETS[preset].settings if preset else {})
-        print_attack(call.run(attack=settings), note=NO_EVIDENCE, as_json=as_json)
+        attack = find_attack(kind).build(given, where=f"attack {kind}")
+        print_attack(call.run(attack=attack), note=NO_EVIDENCE, as_json=as_json)
 
     # An f-string within the function would be no docstring, and --help has its words from there.
-    run.__doc__ = (
-        f"{attack.about}\n\nMODEL is asked about the forget items before and after, and stays as it is.{_ARGS}"
-    )
-    relearn.__doc__ = run.__doc__
-    if kind == "relearn":
-        return command(api.attack, **how)(relearn)
+    run.__doc__ = f"{about}\n\nMODEL is asked about the forget items before and after, and stays as it is."
     return command(api.attack, **how)(run)
 
 
