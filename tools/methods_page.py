@@ -9,7 +9,7 @@ from typing import Any
 
 from vestige import losses
 from vestige.core.settings import described
-from vestige.methods import METHODS, PRESETS, about, find_method, words
+from vestige.methods import METHODS, about, find_method, words
 from vestige.methods.base import Method, preference
 from vestige.methods.steering import distance
 
@@ -51,7 +51,7 @@ def page() -> str:
     table = "| method | minimised | settings and defaults | reads |\n| --- | --- | --- | --- |\n" + "".join(rows)
     sections = "".join(_section(name) for name in METHODS)
     return (
-        f"{INTRODUCTION}\n## The methods\n\n{table}\n{_others()}\n"
+        f"{INTRODUCTION}\n## The methods\n\n{table}\n"
         f"## Losses\n\n{LOSSES}\n{_losses()}\n## Sources and settings\n{sections}{READ}"
     )
 
@@ -87,17 +87,6 @@ def _losses() -> str:
             told = (inspect.getdoc(function) or "").split("\n\n")[0].replace("\n", " ").replace("|", "\\|")
             rows.append(f"| `{name}` | {told} | {by} |\n")
     return "| loss | value | methods |\n| --- | --- | --- |\n" + "".join(rows)
-
-
-def _others() -> str:
-    presets = [
-        f"- `{name}`: {p.about} `{p.method}` with {_told(p.settings)}. {p.paper}." for name, p in PRESETS.items()
-    ]
-    return "Presets:\n\n" + "\n".join(presets) + "\n"
-
-
-def _told(settings: Any) -> str:
-    return ", ".join(f"{key} = {_value(value)}" for key, value in settings.items())
 
 
 def _defaults(method: type[Method]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ import vestige.methods
 from launched import launched
 from vestige.core.errors import InputError
 from vestige.core.settings import described
-from vestige.methods import METHODS, PRESETS, Preset, build_method, find_method, listed
+from vestige.methods import METHODS, build_method, find_method, listed
 from vestige.methods.base import AsksTarget, FromStart, Method, ScalesUpdate
 from vestige.methods.kl import KL
 from vestige.training.step import KeepsState, Needs, ReadsLayer
@@ -129,20 +129,9 @@ def test_an_unknown_method_is_named_with_the_nearest():
         find_method("gaa")
 
 
-def test_a_preset_is_its_method_with_other_defaults_which_words_win_over(monkeypatch):
-    gakl = find_method("gakl")
-    assert issubclass(gakl, KL)
-    assert (gakl.needs, gakl.version, gakl.paper) == (KL.needs, KL.version, KL.paper)
-    assert {name: find_method(name)().identity() for name in PRESETS} == {"gakl": {"kl_weight": 1.0}}
-    assert build_method("gakl", {"kl_weight": 2.0}).identity() == {"kl_weight": 2.0}
-    step = fake_step()
-    assert {k: v.item() for k, v in gakl().terms(step).items()} == {k: v.item() for k, v in KL().terms(step).items()}
-    # Another default, and the method's own refusals: the preset above happens to have the method's default.
-    monkeypatch.setitem(PRESETS, "npo_sharp", Preset("npo", {"beta": 2.0}, "for this test", "no paper"))
-    assert find_method("npo_sharp")().identity() == {"beta": 2.0}
-    assert find_method("npo")().identity() == {"beta": 0.1}
-    with pytest.raises(InputError, match="greater than 0"):
-        build_method("npo_sharp", {"beta": 0})
+def test_gakl_is_kl_under_another_name():
+    assert find_method("gakl") is KL
+    assert build_method("gakl", {}).identity() == {"kl_weight": 1.0}
 
 
 def test_settings_that_a_method_has_not_are_refused_with_its_name():
@@ -204,14 +193,13 @@ def test_the_page_of_methods_is_what_the_methods_say():
     assert "| `wga`, `satimp` |" in page
 
 
-def test_every_method_and_preset_is_listed_with_what_it_needs_and_its_paper():
+def test_every_method_is_listed_with_what_it_needs_and_its_paper():
     rows = {row.name: row for row in listed()}
-    assert set(rows) == {*METHODS, *PRESETS}
+    assert set(rows) == {*METHODS}
     assert all(row.about and row.needs and row.paper for row in rows.values())
     assert rows["rmu"].needs == "forget, retain, activations, reference"
-    assert rows["gakl"].needs == rows["kl"].needs == "forget, retain, reference"
+    assert rows["kl"].needs == "forget, retain, reference"
     assert rows["none"].needs == "nothing"
-    assert rows["gakl"].paper == "Knowledge Holes, 2511.00030, Appendix A"
 
 
 def test_the_method_that_is_shown_passes_the_tests_that_are_shown(shown):

@@ -215,7 +215,7 @@ def test_small_numbers_keep_their_size():
 
 
 def test_every_method_has_a_short_and_a_full_name():
-    assert METHOD_NAMES.keys() == {*methods.METHODS, *methods.PRESETS}
+    assert METHOD_NAMES.keys() == {*methods.METHODS, *methods.ALIASES}
     assert (method_name("npo_gd (seed 1)"), method_in_full("npo_gd (seed 1)")[:8]) == ("NPO + GD (seed 1)", "negative")
     assert (method_name("my_ga"), method_in_full("my_ga")) == ("my_ga", "")
 

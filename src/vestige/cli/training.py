@@ -62,7 +62,7 @@ def finetune_command(call: Call, as_json: bool = False) -> None:
 
 def method_names(typed: Record, given: Given) -> list[str]:
     """Return the method's name, the prefix of its own settings. Refuse a setting of another method."""
-    from vestige.methods import METHODS, PRESETS, find_method
+    from vestige.methods import ALIASES, METHODS, find_method
 
     method = typed["method"]
     # First: of a mistyped method every setting would be called an unknown key.
@@ -70,7 +70,7 @@ def method_names(typed: Record, given: Given) -> list[str]:
     # Called an unknown key, a setting of another method would be searched for a slip in spelling.
     for key in given.others(method):
         owner = key.rpartition(".")[0]
-        if owner in (*METHODS, *PRESETS):
+        if owner in (*METHODS, *ALIASES):
             raise InputError(f"--set {one_line(key)} is a setting of {owner}, and the method is {method}. Leave it out")
     return [method]
 

@@ -4,14 +4,11 @@ docs/extend.md shows it, and how another package brings a method without a line 
 """
 
 import inspect
-from functools import cache
-from typing import Annotated, Any, NamedTuple
-
-from pydantic import Field, create_model
+from typing import NamedTuple
 
 from vestige.core.errors import InputError
 from vestige.core.plugins import brought, installed
-from vestige.core.text import Fields, Record, closest
+from vestige.core.text import Record, closest
 from vestige.methods.base import Method, Needs
 
 METHODS = {
@@ -40,38 +37,19 @@ METHODS = {
 }
 
 
-class Preset(NamedTuple):
-    """A method under the name that `paper` gives it, with that paper's settings for defaults.
-
-    `about` names the paper.
-    """
-
-    method: str
-    settings: Record
-    about: str
-    paper: str
-
-
-PRESETS = {
-    "gakl": Preset(
-        "kl",
-        {"kl_weight": 1.0},
-        "GA + KL as Knowledge Holes has it; there at a rate of 5e-5, 1000 steps of 2 rows.",
-        "Knowledge Holes, 2511.00030, Appendix A",
-    )
-}
+ALIASES = {"gakl": "kl"}
+"""Names that papers give to methods: GA + KL is that of Knowledge Holes (2511.00030)."""
 
 
 def find_method(name: str) -> type[Method]:
-    """The method of that name, of a preset, of another package, or `package.module:Class`. Loads no other file."""
-    if name in PRESETS:
-        return _of_preset(name)
+    """The method of that name, of another package, or `package.module:Class`. Loads no other file."""
     # Names of this package win: a package that is installed cannot put another objective under `npo`.
     homes = {**installed("methods"), **METHODS}
+    name = ALIASES.get(name, name)
     module, _, attribute = homes.get(name, name).partition(":")
     # Only what Python could import is imported: a slip of the pen is answered with the nearest method.
     if not attribute or not all(part.isidentifier() for part in module.split(".")):
-        raise InputError(f"unknown method {name!r}. {closest(name, [*homes, *PRESETS])}")
+        raise InputError(f"unknown method {name!r}. {closest(name, [*homes, *ALIASES])}")
     method = brought("method", name, f"{module}:{attribute}")
     # The role is a matter of names, and the class has them all: no instance is made to find out.
     is_method = isinstance(method, type) and isinstance(method, Method)
@@ -86,21 +64,6 @@ def build_method(name: str, values: Record) -> Method:
     return find_method(name).build(dict(values), where=f"method {name}")
 
 
-@cache
-def _of_preset(name: str) -> type[Method]:
-    """The preset's method with other defaults. Everything more, its version and paper too, is the method's own."""
-    method, settings, _, _ = PRESETS[name]
-    base: Any = find_method(method)
-    changed: Fields = {}
-    for key, default in settings.items():
-        # Not a copy of the method's field: pydantic 2.12.0 gives it the method's default again.
-        field = base.model_fields[key]
-        annotated = Annotated[(field.annotation, *field.metadata, Field(description=field.description))]
-        changed[key] = (annotated, default)
-    preset: type[Method] = create_model(name, __base__=base, **changed)
-    return preset
-
-
 class Listed(NamedTuple):
     """A line about a method. `needs` names its inputs."""
 
@@ -111,10 +74,12 @@ class Listed(NamedTuple):
 
 
 def listed() -> list[Listed]:
-    """Return all methods, including other packages' methods, and presets."""
-    names = {**METHODS, **installed("methods")}
-    methods = [_line(name, about(find_method(name)), find_method(name).paper) for name in names]
-    return [*methods, *[_line(name, preset.about, preset.paper) for name, preset in PRESETS.items()]]
+    """Return all methods, including other packages' methods."""
+    rows = []
+    for name in {**METHODS, **installed("methods")}:
+        kind = find_method(name)
+        rows.append(Listed(name, about(kind), words(kind.needs), kind.paper))
+    return rows
 
 
 def about(method: type[Method]) -> str:
@@ -126,7 +91,3 @@ def words(needs: Needs) -> str:
     """Return the inputs in words: the splits, activations, and the frozen reference."""
     read = [*needs.splits, *["activations"] * bool(needs.activations), *["reference"] * needs.uses_reference]
     return ", ".join(read) or "nothing"
-
-
-def _line(name: str, text: str, paper: str) -> Listed:
-    return Listed(name, text, words(find_method(name).needs), paper)

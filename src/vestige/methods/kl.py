@@ -11,10 +11,11 @@ class KL(Settings):
 
     The papers average over each row's tokens first, the question's among them. Here the answers' tokens count, all
     alike. The released PISTOL code also counts padding, which dilutes the term some ninety times, and uses the
-    pretrained model as the reference, which is the target here by default.
+    pretrained model as the reference, which is the target here by default. Knowledge Holes (Appendix A) calls it GA +
+    KL (`gakl`), and makes 1000 steps of 2 rows at a rate of 5e-5.
     """
 
-    paper: ClassVar[str] = "Maini et al., TOFU, 2401.06121; PISTOL, 2406.16810, Eq. 5"
+    paper: ClassVar[str] = "Maini et al., TOFU, 2401.06121; PISTOL, 2406.16810, Eq. 5; Knowledge Holes, 2511.00030"
     needs: ClassVar[Needs] = Needs(policy=frozenset({"forget"}), distributions=frozenset({"retain"}))
     version: ClassVar[int] = 1
 
