@@ -13,9 +13,8 @@ from vestige.auditing.request import AuditedModel, AuditRequest
 from vestige.auditing.settings import AuditSettings
 from vestige.core.items import Item, taught_digest
 from vestige.data.corpus import NamedSplits
-from vestige.models import tiny
+from vestige.models import Reading, tiny
 from vestige.models.load import ModelSettings
-from vestige.models.places import Reading
 from vestige.steps.finetune import FinetuneRequest, finetune
 from vestige.steps.making import stored_done
 from vestige.steps.runner import Task

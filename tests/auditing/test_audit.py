@@ -39,8 +39,8 @@ from vestige.core.settings import read_toml
 from vestige.data.corpus import NamedSplits
 from vestige.data.loaders import Figure, Pack, PackSplit, Published
 from vestige.metrics import intervals
+from vestige.models import Reading
 from vestige.models.load import ModelSettings, load
-from vestige.models.places import Reading
 from vestige.report.evidence import read_evidence
 from vestige.report.first_screen import first_screen
 from vestige.steps import attack as attacking

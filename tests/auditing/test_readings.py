@@ -25,8 +25,8 @@ from vestige.auditing.request import AuditedModel, AuditRequest
 from vestige.core.errors import InputError
 from vestige.core.files import write_jsonl
 from vestige.data.corpus import everything
+from vestige.models import Reading
 from vestige.models.load import ModelSettings, asked_through, load
-from vestige.models.places import Reading
 from vestige.models.tiny import tiny_tokenizer
 
 NAME = "post 0"

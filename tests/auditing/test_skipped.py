@@ -21,7 +21,7 @@ from vestige.auditing.settings import AuditSettings
 from vestige.core.items import Item
 from vestige.data.corpus import NamedSplits
 from vestige.metrics import intervals
-from vestige.models.places import Reading
+from vestige.models import Reading
 from vestige.steps import attack as attacking
 from vestige.steps import evaluate as evaluating
 from vestige.steps import stored_answers

@@ -21,7 +21,7 @@ from vestige.api.output import refuse_torchrun, say_notes
 from vestige.api.results import Attacked, Results
 from vestige.core.progress import progress_bar, say
 from vestige.core.text import one_line
-from vestige.models.places import Reading
+from vestige.models import Reading
 
 if TYPE_CHECKING:
     from vestige.steps.evaluate import Subject

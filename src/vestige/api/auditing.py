@@ -24,7 +24,7 @@ from vestige.core.errors import InputError
 from vestige.core.files import read_text
 from vestige.core.progress import progress_bar, say
 from vestige.core.text import Record, TextTuple, has_thought, one_line
-from vestige.models.places import Reading
+from vestige.models import Reading
 
 if TYPE_CHECKING:
     from vestige.artifacts.audits import SealedPlan

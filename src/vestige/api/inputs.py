@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeAlias, TypedDict
 import vestige
 from vestige.core.errors import InputError
 from vestige.core.text import Record, closest, one_line
-from vestige.models.places import Reading
+from vestige.models import Reading
 
 if TYPE_CHECKING:
     from vestige.data.corpus import Corpus, SourceSettings

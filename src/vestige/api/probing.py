@@ -22,7 +22,7 @@ from vestige.api.results import Holes
 from vestige.core.errors import InputError
 from vestige.core.progress import progress_bar, say
 from vestige.core.text import TextByName, TextTuple, closest, one_line
-from vestige.models.places import Reading
+from vestige.models import Reading
 
 if TYPE_CHECKING:
     from vestige.artifacts.layout import ProbeFolder

@@ -21,8 +21,8 @@ from vestige.judges.local import grader_of
 from vestige.judges.spec import BY_MODEL, judge_spec
 from vestige.methods import find_method
 from vestige.methods.base import FromStart
+from vestige.models import Reading
 from vestige.models.load import ModelSettings, settings_of
-from vestige.models.places import Reading
 from vestige.steps.attack import AttackRequest
 from vestige.steps.controls import Recipe, recipe_from, recipe_without
 from vestige.steps.evaluate import Subject

@@ -25,7 +25,7 @@ from vestige.api.results import Model
 from vestige.core.errors import InputError
 from vestige.core.progress import progress_bar, say
 from vestige.core.text import Record, Sentences
-from vestige.models.places import Reading
+from vestige.models import Reading
 
 if TYPE_CHECKING:
     from vestige.artifacts.layout import SubjectFolder

@@ -24,8 +24,9 @@ from vestige.data.mcq import Unasked
 from vestige.evals import EVALS, find_eval
 from vestige.evals.base import Evaluation, view_of
 from vestige.judges.spec import LeakJudgeSettings
+from vestige.models import Reading
 from vestige.models.address import address, is_address, shown_address
-from vestige.models.places import Reading, look_there
+from vestige.models.places import look_there
 
 if TYPE_CHECKING:
     from vestige.attacks.planning import Attack

@@ -26,8 +26,8 @@ from vestige.data.graph import load_graph
 from vestige.data.selectors import select_edges
 from vestige.evals.base import view_of
 from vestige.evals.qa import QASettings
+from vestige.models import Reading
 from vestige.models.load import ModelSettings
-from vestige.models.places import Reading
 from vestige.steps.check_data import CheckRequest, check_data
 from vestige.steps.evaluate import EvaluateRequest, evaluate, finished_subject
 from vestige.steps.finetune import finetune, untrained

@@ -345,7 +345,7 @@ def taught(
     from vestige.api.inputs import corpus_of
     from vestige.artifacts.holes import read_tested
     from vestige.artifacts.layout import ProbeFolder
-    from vestige.models.places import Reading
+    from vestige.models import Reading
     from vestige.probes.answering import AnswerSettings, LocalAnswerer
     from vestige.steps.subjects import asked_model
 

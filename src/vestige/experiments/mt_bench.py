@@ -49,7 +49,7 @@ def mt_bench(
     from vestige.judges.base import Request
     from vestige.judges.local import grader_of
     from vestige.judges.spec import judge_spec
-    from vestige.models.places import Reading
+    from vestige.models import Reading
     from vestige.steps.subjects import asked_model
 
     done = output_dir / "result.json"

@@ -18,7 +18,7 @@ from vestige.api.training import Save
 from vestige.core.errors import InputError, NotFinite
 from vestige.core.files import locked, write_json
 from vestige.core.text import Fields, NumberByName, Record, one_line
-from vestige.models.places import Reading
+from vestige.models import Reading
 
 RATES = (1e-6, 3e-6, 1e-5, 3e-5, 1e-4, 3e-4, 1e-3)
 """The rates that are tried by default."""

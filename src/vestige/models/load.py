@@ -28,6 +28,7 @@ from transformers import (
 from vestige.core.errors import InputError, NotFinite
 from vestige.core.settings import Settings
 from vestige.core.text import Fields, TextByName, closest, one_line
+from vestige.models import Reading
 from vestige.models.address import ENGINES, is_address
 from vestige.models.folders import (
     ModelDigest,
@@ -52,7 +53,7 @@ from vestige.models.folders import (
 from vestige.models.generation import Reply, Sampling, generate
 from vestige.models.keys_values import STATES
 from vestige.models.options import LetterPrompt, LetterScore, score_letters
-from vestige.models.places import Reading, ask_hub, find, is_adapter, is_hub_id
+from vestige.models.places import ask_hub, find, is_adapter, is_hub_id
 from vestige.models.prompts import Encoded, Prompter, use_template
 from vestige.models.reading import Asking, Prompted, TextReading, Way, read, way_of
 from vestige.models.scoring import TOKEN_BUDGET, AnswerScore, logits_budget, score_answers

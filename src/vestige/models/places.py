@@ -1,7 +1,6 @@
 """Where a model's files are: a local folder, the hub, a built-in. No torch, so that a forecast can look for them."""
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 
 from vestige.core.errors import InputError
@@ -16,18 +15,6 @@ BUILTIN_MODELS = {
     "builtin:tiny-deep": "the same of 6 narrow layers, 1.5 million parameters: a second model to compare with",
     "builtin:smollm2": "SmolLM2-135M-Instruct; fetch it once with `vestige models get smollm2`",
 }
-
-
-@dataclass(frozen=True)
-class Reading:
-    """How the weights of a model are read. `dtype` None means the format that the model has."""
-
-    device: str = "auto"
-    dtype: str | None = None
-    trust_remote_code: bool = False
-    chat_template: str = ""
-    tokenizer: str = ""
-    base: str = ""
 
 
 def find(model: str, *, weights: bool = True) -> tuple[Path, str]:
