@@ -14,9 +14,8 @@ class RR(BlockSettings):
     """(1 - s) alpha mean max(0, cos(h, h_ref)) on forget + s alpha mean |h - h_ref| on retain, s = step / schedule.
 
     Circuit breakers. The authors read blocks 10 and 20 of 32 on forget and all blocks on retain (their mean counts
-    padding), and train all lower blocks, with rank 16 and 150 steps of 16 rows at 1e-4. Their alpha for Mistral-7B is
-    5. Here one block is read. Start at the full rate (warmup_epochs=0): once s has grown, the norm's corner at h_ref
-    keeps states in place that have hardly moved.
+    padding), and train all lower blocks with rank 16, 150 steps of 16 rows, a rate of 1e-4 and an alpha of 5. Here one
+    block is read. Start at the full rate (warmup_epochs=0): later the norm's corner at h_ref keeps states in place.
     """
 
     paper: ClassVar[str] = "Zou et al., Alignment and Robustness with Circuit Breakers, 2406.04313, Algorithm 1"
