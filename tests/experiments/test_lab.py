@@ -162,16 +162,22 @@ def test_an_attack_keeps_its_target_beside_the_attacked_model():
 
 
 class Halves:
-    """Grades an answer by the number of texts that stand before it, and leaves every second one out."""
+    """Grades an answer by the number of texts that stand before it, leaves every second out, and is stopped after."""
 
     name = "halves"
 
+    def __init__(self, most):
+        self.most, self.n_asked = most, 0
+
     def judge(self, requests):
         judged = []
-        for place, request in enumerate(requests):
+        for request in requests:
+            if self.n_asked == self.most:
+                raise KeyboardInterrupt
             judged.append(Judgement(None, failure="unreadable"))
-            if place % 2 == 0:
+            if self.n_asked % 2 == 0:
                 judged[-1] = Judgement(2.0 + 3 * request.question.count("User: "))
+            self.n_asked += 1
         return judged
 
 
@@ -200,8 +206,14 @@ def test_mt_bench_asks_the_second_turn_after_the_first(tmp_path, monkeypatch):
         mt_bench(*how)
     # The answers were kept, so the model is not asked again.
     monkeypatch.setattr("vestige.steps.subjects.asked_model", None)
-    monkeypatch.setattr("vestige.judges.local.grader_of", lambda *_: Grader(Halves(), {}))
+    monkeypatch.setattr("vestige.experiments.mt_bench.AT_ONCE", 1)
+    judge = Halves(most=3)
+    monkeypatch.setattr("vestige.judges.local.grader_of", lambda *_: Grader(judge, {}))
+    with pytest.raises(KeyboardInterrupt):
+        mt_bench(*how)
+    judge.most = 4
     result = mt_bench(*how)
+    assert judge.n_asked == 4, "no answer is graded twice"
     # A first turn is graded 2, a second one 2 + 2 * 3: the judge saw both of the user's turns.
     assert [(row["grade"], row["graded"], row["not graded"]) for row in result] == [(2.0, 1, 1), (8.0, 1, 1)]
     kept = [json.loads(line) for line in (tmp_path / "grades" / "grades.jsonl").read_text().splitlines()]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vestige.core.errors import InputError
-from vestige.core.files import read_json, write_json, write_jsonl
+from vestige.core.files import append_lines, json_line, read_json, read_log, write_json, write_jsonl
 from vestige.core.text import one_line
 
 if TYPE_CHECKING:
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 HUB = "HuggingFaceH4/mt_bench_prompts"
 """The 80 questions; FastChat's question.jsonl has the same."""
+AT_ONCE = 32
+"""Answers that are graded and stored together. A stopped run grades the others alone."""
 
 
 def mt_bench(
@@ -62,29 +64,37 @@ def mt_bench(
     grader = grader_of(judge_spec(judge), output_dir / "replies", device)
     answers = output_dir / "answers.json"
     if not answers.is_file():
-        asked = asked_model(requests.model_settings(model, Reading(device, dtype))).loaded
-        firsts = _replies(asked, [[turn] for turn, _ in turns], answer_tokens)
+        loaded = asked_model(requests.model_settings(model, Reading(device, dtype))).loaded
+        firsts = _replies(loaded, [[turn] for turn, _ in turns], answer_tokens)
         talks = _talks(turns, firsts)
         # Kept before any is graded: a judge may fail after an hour of answers.
-        write_json(answers, [firsts, _replies(asked, talks, answer_tokens)])
+        write_json(answers, [firsts, _replies(loaded, talks, answer_tokens)])
     firsts, seconds = read_json(answers)
     talks = _talks(turns, firsts)
-    rows, kept = [], []
-    for turn, replies in (("turn 1", firsts), ("turn 2", seconds)):
-        said = [talk[0] if turn == "turn 1" else _told(talk) for talk in talks]
-        requested = [Request("quality", before, reply) for before, reply in zip(said, replies, strict=True)]
-        judged = grader.judge.judge(requested)
-        grades = [judgement.score for judgement in judged if judgement.score is not None]
+    conversations = [("turn 1", talk[0], reply) for talk, reply in zip(talks, firsts, strict=True)]
+    conversations += [("turn 2", _told(talk), reply) for talk, reply in zip(talks, seconds, strict=True)]
+    log = output_dir / "grades.jsonl"
+    # Grades of a whole group alone: a batch that a kill cut short would round otherwise.
+    n_graded = len(read_log(log)) // AT_ONCE * AT_ONCE
+    write_jsonl(log, read_log(log)[:n_graded])
+    for start in range(n_graded, len(conversations), AT_ONCE):
+        group = conversations[start : start + AT_ONCE]
+        judged = grader.judge.judge([Request("quality", before, reply) for _, before, reply in group])
+        lines = []
+        for (turn, before, reply), judgement in zip(group, judged, strict=True):
+            row = {"turn": turn, "question": before, "answer": reply, "grade": judgement.score}
+            lines.append(json_line({**row, "failure": judgement.failure}))
+        append_lines(log, lines)
+    rows = []
+    for turn in ("turn 1", "turn 2"):
+        graded = [row for row in read_log(log) if row["turn"] == turn]
+        grades = [row["grade"] for row in graded if row["grade"] is not None]
         if not grades:
-            reasons = {judgement.failure for judgement in judged}
+            reasons = {row["failure"] for row in graded}
+            log.unlink()  # Another judge grades all answers.
             raise InputError(f"The judge graded no answer of {turn} ({', '.join(reasons)}). Take another judge.")
-        counts = {"graded": len(grades), "not graded": len(judged) - len(grades)}
+        counts = {"graded": len(grades), "not graded": len(graded) - len(grades)}
         rows.append({"turn": turn, "grade": sum(grades) / len(grades), **counts})
-        for request, judgement in zip(requested, judged, strict=True):
-            kept.append(
-                {"turn": turn, "question": request.question, "answer": request.answer, "grade": judgement.score}
-            )
-    write_jsonl(output_dir / "grades.jsonl", kept)
     write_json(done, rows)
     return rows
 
@@ -111,15 +121,15 @@ def _replies(loaded: "LoadedModel", talks: list[list[str]], most: int) -> list[s
     """The greedy reply to each conversation; empty where the model's context does not hold it."""
     prompter = loaded.prompter
     prompts: dict[int, tuple[int, ...]] = {}
-    for place, talk in enumerate(talks):
+    for row, talk in enumerate(talks):
         messages = []
         for number, text in enumerate(talk):
             messages.append({"role": "assistant" if number % 2 else "user", "content": text})
         ids = prompter.ids_of(prompter.chat(messages, answered=False))
         if len(ids) + 1 < prompter.max_tokens:
-            prompts[place] = ids
-    made = loaded.engine.generate(
+            prompts[row] = ids
+    replies = loaded.engine.generate(
         list(prompts.values()), end_ids=prompter.end_ids, max_new_tokens=most, context=prompter.max_tokens
     )
-    texts = dict(zip(prompts, (prompter.decode(reply.ids) for reply in made), strict=True))
-    return [texts.get(place, "") for place in range(len(talks))]
+    texts = dict(zip(prompts, (prompter.decode(reply.ids) for reply in replies), strict=True))
+    return [texts.get(row, "") for row in range(len(talks))]

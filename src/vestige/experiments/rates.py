@@ -119,8 +119,8 @@ def find_rate(
     find_method(method)
     match = _GOAL.fullmatch(goal.replace(" ", ""))
     if match is None:
-        said = one_line(goal, width=40)
-        raise InputError(f"The goal {said!r} has another form. Write 'forget<=0.3' or 'retain>=0.9'.")
+        shortened = one_line(goal, width=40)
+        raise InputError(f"The goal {shortened!r} has another form. Write 'forget<=0.3' or 'retain>=0.9'.")
     if not rates or min(rates) <= 0 or len(set(rates)) < len(rates):
         raise InputError("The rates to try are missing, repeated or not above 0. Give each rate once.")
     bounded, bound = match[1][:6], float(match[2])
@@ -149,7 +149,7 @@ def find_rate(
             except NotFinite as error:
                 candidates.append(Candidate(rate, math.nan, math.nan, str(error)))
                 continue
-            asked = api.evaluate(
+            evaluation = api.evaluate(
                 candidate,
                 data=data,
                 forget=forget,
@@ -160,7 +160,7 @@ def find_rate(
                 summarize=False,
                 device=Reading(**read).device,
             )
-            frame = asked.items()
+            frame = evaluation.items()
             frame = frame[(frame["metric"] == f"qa.{metric}") & frame["split"].isin(CHOSEN_ON)]
             if set(frame["split"]) != set(CHOSEN_ON):
                 raise InputError(f"The metric {one_line(metric)!r} scores no question of a set. Take another of qa.")
@@ -168,12 +168,12 @@ def find_rate(
             means = frame[chosen].groupby("split")["value"].mean()
             tested[rate] = {str(k): float(v) for k, v in frame[~chosen].groupby("split")["value"].mean().items()}
             candidates.append(Candidate(rate, float(means["forget"]), float(means["retain"])))
-        found = _choose(candidates, bounded, bound)
+        nearest = _choose(candidates, bounded, bound)
         best: float | None = None
         reached = False
-        if found is not None:
-            best = found.rate
-            reached = _shortfall(found, bounded, bound) == 0
+        if nearest is not None:
+            best = nearest.rate
+            reached = _shortfall(nearest, bounded, bound) == 0
         test = tested.get(best or 0.0, {})
         result = FoundRate(best, reached, goal, metric, test.get("forget"), test.get("retain"), tuple(candidates))
         write_json(folder / "result.json", {**asdict(result), "candidates": result.rows})
@@ -182,8 +182,8 @@ def find_rate(
 
 def _at_rate(training: "vestige.Training | None", rate: float) -> "vestige.Training":
     """The settings with this learning rate."""
-    given = {} if training is None else {name: getattr(training, name) for name in training.model_fields_set}
-    return vestige.Training.build({**given, "learning_rate": rate})
+    settings = {} if training is None else {name: getattr(training, name) for name in training.model_fields_set}
+    return vestige.Training.build({**settings, "learning_rate": rate})
 
 
 def _questions(
@@ -217,9 +217,9 @@ def _choose(candidates: Sequence[Candidate], bounded: str, bound: float) -> Cand
         return None
 
     def rank(candidate: Candidate) -> tuple[float, float]:
-        other = candidate.forget
+        loss = candidate.forget
         if bounded == "forget":
-            other = -candidate.retain
-        return _shortfall(candidate, bounded, bound), other
+            loss = -candidate.retain
+        return _shortfall(candidate, bounded, bound), loss
 
     return min(trained, key=rank)
