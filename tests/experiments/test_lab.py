@@ -10,7 +10,7 @@ from tests.small import nano, squares, written
 
 import vestige
 from vestige.core.errors import InputError, NothingToTeach, PartialFailure
-from vestige.core.progress import progress_bar
+from vestige.core.progress import Pace, progress_bar
 from vestige.experiments import EXPERIMENTS, find_experiment
 from vestige.experiments.cost import costs, operations
 from vestige.experiments.holes import probe_table
@@ -244,3 +244,11 @@ def test_progress_counts_a_step_by_its_operations_and_hears_the_bar_within_it(tm
     lab.run(run_tasks, operations, workers=1, show=lambda share, _names: heard.append(share))
     # Neither step trains, so each has the same weight: half of the first is a quarter of all.
     assert 0.25 in heard
+
+
+def test_the_time_left_follows_the_pace_of_now_and_not_the_work_of_an_earlier_run():
+    pace = Pace()
+    assert pace.left(0.7, 2) == "about 1 s left"
+    assert pace.left(0.7, 10) == ""
+    # 0.05 in the 30 seconds since half of the time: the other 0.25 take 150.
+    assert pace.left(0.75, 40) == "about 2 min left"

@@ -4,6 +4,7 @@ import contextlib
 import os
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 
 from vestige.core.text import one_line
@@ -42,7 +43,7 @@ def progress_bar(title: str, *, visible: bool = True) -> Iterator[Show]:
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     console = Console(stderr=True)
-    started = time.monotonic()
+    started, pace = time.monotonic(), Pace()
     # Jupyter shows the bar in the notebook's output.
     if not (console.is_terminal or console.is_jupyter):
         yield _plain_lines(title, started) if SPEAKING else lambda _share, _note: None
@@ -60,7 +61,7 @@ def progress_bar(title: str, *, visible: bool = True) -> Iterator[Show]:
         task = progress.add_task(title, total=1.0, left="", note="")
 
         def show(share: float, note: str) -> None:
-            time_text = time_left(share, time.monotonic() - started)
+            time_text = pace.left(share, time.monotonic() - started)
             progress.update(task, completed=share, left=time_text, note=one_line(note, width=60))
 
         yield show
@@ -68,25 +69,36 @@ def progress_bar(title: str, *, visible: bool = True) -> Iterator[Show]:
 
 def _plain_lines(title: str, started: float) -> Show:
     # The first line comes at once, then one in half a minute: a log must stay readable.
-    last = -30.0
+    last, pace = -30.0, Pace()
 
     def show(share: float, note: str) -> None:
         nonlocal last
         now = time.monotonic() - started
+        left = pace.left(share, now)
         if now - last >= 30 and share < 1:
             last = now
-            parts = (f"{title}: {100 * share:.0f} %", time_left(share, now), one_line(note, width=100))
+            parts = (f"{title}: {100 * share:.0f} %", left, one_line(note, width=100))
             print(", ".join(filter(None, parts)), file=sys.stderr, flush=True)
 
     return show
 
 
-def time_left(share: float, elapsed: float) -> str:
-    """The time left in words, if the rest goes at the pace so far. Nothing before there is a pace."""
-    # The pace of the first hundredths is that of loading.
-    if share < 0.02 or share >= 1:
-        return ""
-    seconds = elapsed * (1 - share) / share
-    if seconds >= 90:
-        return f"about {seconds / 60:.0f} min left"
-    return f"about {seconds:.0f} s left"
+class Pace:
+    """The time left in words, by the pace of the last half of the time: work of an earlier run took none of it."""
+
+    def __init__(self) -> None:
+        self._points = deque([(0.0, 0.0)])
+
+    def left(self, share: float, elapsed: float) -> str:
+        """Take note of the share done after `elapsed` seconds, and return the time left. Empty without a pace."""
+        self._points.append((elapsed, share))
+        while len(self._points) > 1 and self._points[1][0] <= elapsed / 2:
+            self._points.popleft()
+        then, done = self._points[0]
+        # The pace of the first hundredths is that of loading.
+        if share < 0.02 or share >= 1 or share <= done:
+            return ""
+        seconds = (elapsed - then) * (1 - share) / (share - done)
+        if seconds >= 90:
+            return f"about {seconds / 60:.0f} min left"
+        return f"about {seconds:.0f} s left"
