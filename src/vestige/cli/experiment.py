@@ -68,8 +68,8 @@ def experiment_command(
     from vestige.experiments import EXPERIMENTS, find_experiment
 
     if not name:
-        for known, (_, about) in EXPERIMENTS.items():
-            typer.echo(f"{known:18} {about}")
+        for experiment, (_, about) in EXPERIMENTS.items():
+            typer.echo(f"{experiment:18} {about}")
         return
     for text, number, least in (("controls", controls, 0), ("most-items", most_items, 1), ("jobs", jobs, 1)):
         if number is not None and number < least:
@@ -120,19 +120,19 @@ def experiment_command(
     # The tables read each step by the call that made it, which would repeat its notes on the data.
     progress.SPEAKING = False
     scores = lab.scores()
-    found = tables(scores, report)
+    by_title = tables(scores, report)
     if report.holes:
         from vestige.experiments.holes import conversation_table, probe_table
 
-        found["Holes"] = probe_table(lab)
+        by_title["Holes"] = probe_table(lab)
         if lab.conversations:
-            found["MT-Bench"] = conversation_table(lab)
+            by_title["MT-Bench"] = conversation_table(lab)
     if report.bits:
-        found["Bits that attacks carry and answers need"] = bits(lab)
-    write(found, folder / "tables" / name)
+        by_title["Bits that attacks carry and answers need"] = bits(lab)
+    write(by_title, folder / "tables" / name)
     # Without the time of writing, so that equal scores are equal bytes.
     scores.to_csv(folder / "tables" / name / "items.csv.gz", index=False, compression={"method": "gzip", "mtime": 0})
-    for title, table in found.items():
+    for title, table in by_title.items():
         typer.echo(f"\n{title}\n\n{as_markdown(table)}")
     typer.echo(f"\ntables: {folder / 'tables' / name}")
 
