@@ -74,7 +74,7 @@ def test_rows_that_contradict_each_other_are_refused():
 
 def test_a_file_of_something_else_is_refused(tmp_path: Path):
     (tmp_path / "a").write_text("model,score\n")
-    with pytest.raises(InputError, match="no score table"):
+    with pytest.raises(InputError, match="not a score table"):
         read_table(tmp_path / "a")
 
 

@@ -240,7 +240,7 @@ def test_verdicts_of_an_earlier_audit_that_are_replaced_are_named(made, tmp_path
     assert {v["subject"] for v in json.loads((tmp_path / "audited" / "verdicts.json").read_text())} == {"ga", "npo"}
     second = vestige(*words(made, output_dir=run, unlearned=str(other)), code=None)
     assert "To keep ga, give all models together." in capfd.readouterr().err + second.stderr
-    assert re.search(r"forget\.jsonl-\w{8}: verdicts", " ".join(second.output.split()))
+    assert re.search(r"\w+ \(4 facts\): verdicts", " ".join(second.output.split()))
     assert "verdicts, target" not in " ".join(second.output.split())
 
 

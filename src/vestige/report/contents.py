@@ -183,7 +183,7 @@ def read_contents(run: RunFolder, *, verify: bool = False) -> Contents:
     audits, sources, verbatim, people = [], [], [], []
     for folder in run.audits():
         audits.append(read_outcome(folder))
-        people.append(people_of(folder))
+        people.append(people_of(run, folder))
         places = read_plan(folder).evaluations if folder.plan.exists() else ()
         # An attack is asked at several points, of which the last one is judged.
         last = {(p.subject, p.attack, p.eval): p for p in places}.values()
@@ -208,17 +208,23 @@ def read_contents(run: RunFolder, *, verify: bool = False) -> Contents:
     )
 
 
-def people_of(folder: AuditFolder) -> dict[str, int]:
-    """The number of facts to be forgotten by person. Empty where an item of the forget set names none."""
+def people_of(run: RunFolder, folder: AuditFolder) -> dict[str, int]:
+    """The number of facts to be forgotten by person. Empty if a forgotten item names nobody, or if it names contracts.
+
+    The column `person` of the user's data is the edge of an item. Compiled data have a graph or scopes.
+    """
     if not folder.plan.exists():
         return {}
     plan = read_plan(folder)
-    people: Counter[str] = Counter()
+    names = plan.groups
+    if not plan.scopes and not run.graph.exists():
+        names = {**plan.edges, **plan.groups}
+    facts: dict[str, set[str]] = {}
     for item in plan.splits.get("forget", ()):
-        if item not in plan.groups:
+        if item not in names:
             return {}
-        people[plan.groups[item]] += 1
-    return dict(people)
+        facts.setdefault(names[item], set()).add(plan.facts.get(item, item))
+    return {person: len(of_person) for person, of_person in facts.items()}
 
 
 def _unjudged(run: RunFolder, evidence: RunEvidence) -> list[str]:

@@ -139,7 +139,7 @@ def print_verdicts(
         target = "" if outcome.target == "target" else f", target {outcome.target}"
         folder = RunFolder(run).audit(outcome.forget)
         verbatim = verbatim_of(RunFolder(run), folder)
-        forgotten = people_said(people_of(folder)) or outcome.forget
+        forgotten = people_said(people_of(RunFolder(run), folder)) or outcome.forget
         first = [f"{subject} {words}" for subject, words in verbatim.items()]
         first += [f"{subject} {UNCHANGED}." for subject in outcome.unchanged]
         for text in (*first, *reasoning_only(outcome), *outcome.warnings):
