@@ -95,7 +95,10 @@ def test_the_first_screen_answers_without_the_script(page):
     assert [said for _, _, _, said in cells[4:8]] == ["fail", "inconclusive", "inconclusive", "fail"]
     assert all(f'id="{anchor}"' in page for _, anchor, _, _ in cells)
     plain = first.replace("\N{NARROW NO-BREAK SPACE}", " ")
-    assert "Pass: everything is shown below 20 % (6 bits), which may still be something. Fail, tried first" in plain
+    assert (
+        "Pass: every quantity is shown to be below 20 % (6 bits), which can still be a leak. Fail, tested first"
+        in plain
+    )
     assert "No earlier judgement is recorded" in first
     assert "The attacks: not known, because none was tried on a model that hides the facts." in first
     assert all(plain_sentence(sentence, {}) in first for sentence in UNTESTED)

@@ -57,7 +57,7 @@ def test_a_judgement_that_is_not_the_first_says_so_under_its_headline_and_in_eac
     (line,) = block["rejudged"]
     now = {"holds": "pass", "fails": "fail", "inconclusive": "inconclusive"}
     assert line.startswith("Judged again at other margins, after the answers were seen: delta ")
-    assert "in place of 0.01. First judged at 2026-11-22T09:30:00+00:00, when 1 verdicts were others: KL, " in line
+    assert "in place of 0.01. First judged at 2026-11-22T09:30:00+00:00, with other verdicts: KL, " in line
     assert f"not expressed: {now[was]}, now {now[changed.outcome]}." in line
     cells = [cell for row in block["rows"] for cell in row["cells"] if cell]
     assert [cell["was"] for cell in cells if cell["was"]] == [now[was]]

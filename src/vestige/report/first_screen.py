@@ -396,7 +396,7 @@ def rejudged(outcome: AuditOutcome) -> list[str]:
         f"{method_name(s)}, {c}: {WORDS[was]}, now {WORDS[now[s, c]]}" for s, c, was in changed[:_NAMED_AT_ONCE]
     )
     rest = f"; and {len(changed) - _NAMED_AT_ONCE} more" if len(changed) > _NAMED_AT_ONCE else ""
-    return [f"{lead}, when {len(changed)} verdicts were others: {before}{rest}.", *_earlier(outcome)]
+    return [f"{lead}, with other verdicts: {before}{rest}.", *_earlier(outcome)]
 
 
 def _earlier(outcome: AuditOutcome) -> list[str]:
@@ -432,9 +432,9 @@ def margins_said(outcome: AuditOutcome) -> list[str]:
     bits = outcome.margins_bits or (float(t["delta_bits"]), float(t["delta_wide_bits"]))
     same = f"{margin} and {wide} of what the target knows more of such answers than the controls"
     return [
-        f"Pass: everything is shown below {wide} ({bits[1]:g} bits), which may still be something.",
-        f"Fail, tried first: something is shown above {margin} ({bits[0]:g} bits).",
-        "Inconclusive: neither, or a lone fact or contract that fewer than seven controls cannot tell from luck.",
+        f"Pass: every quantity is shown to be below {wide} ({bits[1]:g} bits), which can still be a leak.",
+        f"Fail, tested first: one quantity is shown to be above {margin} ({bits[0]:g} bits).",
+        "Inconclusive: neither, or one fact or contract decides, and with fewer than seven controls it may be luck.",
         *([f"The bits are {same}."] if outcome.margins_bits else []),
         typeset(BOUNDS_SAID),
         *stated,
