@@ -440,7 +440,7 @@ def test_what_is_said_word_for_word_is_told_first_of_all_and_without_a_control_t
         splits={"forget": ("i0", "i1")}, attacks=(), settings={}, seed=0, evaluations=tuple(places),
     )  # fmt: skip
     write_plan(run.audit("edge:A_B"), plan)
-    beside = "the controls say 0 to 0" if controls else "no control was given, so nothing shows how many"
+    beside = "no control says one" if controls else "no control was given, so nothing shows how many"
     # What begins with the answer, and a word that only contains it, do not count.
     ((line,),) = read_contents(run).verbatim
     assert line.startswith(f"GA says 1 of 2 answers word for word; {beside}")

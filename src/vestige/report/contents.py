@@ -249,7 +249,7 @@ def verbatim_of(run: RunFolder, folder: AuditFolder) -> TextByName:
     """Return the models that reproduce forgotten answers word for word, clearly more often than any control.
 
     This needs no verdict: a reply with the answer is reported even without controls. The result is by model, such as
-    `says 3 of 8 answers word for word; the controls say 0 to 1.`
+    `says 3 of 8 answers word for word; no control says more than 1.`
     """
     if not folder.plan.exists():
         return {}
@@ -265,10 +265,11 @@ def verbatim_of(run: RunFolder, folder: AuditFolder) -> TextByName:
             if item in forget and isinstance(answer, str) and any(_says(r, answer) for r in _replies(record)):
                 stated.setdefault(evaluation.subject, set()).add(item)
     controls = [len(stated.get(name, ())) for name in plan.retrained]
+    comparison = "no control was given, so nothing shows how many a retrained model would say"
     if controls:
-        comparison = f"the controls say {min(controls)} to {max(controls)}"
-    else:
-        comparison = "no control was given, so nothing shows how many a retrained model would say"
+        comparison = "no control says one"
+    if any(controls):
+        comparison = f"no control says more than {max(controls)}"
     # Of models that never knew one will guess most: a lead of a few answers is luck, and no first sentence.
     least = max(controls) + _CLEARLY_MORE * len(forget) if controls else 0
     return {
