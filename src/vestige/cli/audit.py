@@ -93,26 +93,26 @@ def audit_command(
     from vestige.cli.doctor import matrix_rates
 
     refuse_torchrun("audit")
-    arguments = {name: value for name, value in call.arguments.items() if value}
+    options = {name: value for name, value in call.arguments.items() if value}
     earlier = None
-    if "baseline" in arguments:
+    if "baseline" in options:
         if rejudge is not None or plan or dry_run:
             raise InputError(
                 "--baseline compares new verdicts with earlier ones, so it goes with models or --logs, and not with "
                 "--rejudge, --plan or --dry-run"
             )
-        earlier = read_baseline(Path(arguments["baseline"]))
+        earlier = read_baseline(Path(options["baseline"]))
     if rejudge is not None:
-        return _print_and_end(_judged_again(rejudge, call, arguments), why=why, as_json=as_json)
+        return _print_and_end(_judged_again(rejudge, call, options), why=why, as_json=as_json)
     if logs:
-        taken = _taken(arguments, logs, controls, without_controls=without_controls, plan=plan)
+        taken = _taken(options, logs, controls, without_controls=without_controls, plan=plan)
         required = _required(require)
         if dry_run:
             return show(taken)
         outcomes = judge_taken(
             taken,
-            RunFolder(Path(arguments.get("output_dir", OUTPUT))),
-            forget=arguments.get("forget"),
+            RunFolder(Path(options.get("output_dir", OUTPUT))),
+            forget=options.get("forget"),
             margins=call.given.of(AUDIT),
             why=why,
             as_json=as_json,
@@ -123,14 +123,14 @@ def audit_command(
             raise InputError(problem)
     if seal and not plan:
         raise InputError("--seal needs --plan and the models. Give them, then run the audit")
-    if why and not plan and not dry_run and not call.given.values and _names_only(arguments, ("output_dir",)):
-        return _print_and_end(api.read_audit(arguments["output_dir"]), earlier, why=why, as_json=as_json)
+    if why and not plan and not dry_run and not call.given.values and _names_only(options, ("output_dir",)):
+        return _print_and_end(api.read_audit(options["output_dir"]), earlier, why=why, as_json=as_json)
     # Without data the two files are the data.
-    arguments.setdefault("data", arguments.get("retain"))
-    _refuse_missing(arguments, only_planned=plan and not seal)
+    options.setdefault("data", options.get("retain"))
+    _refuse_missing(options, only_planned=plan and not seal)
     if plan or dry_run:
-        return _foretell({**call.arguments, **arguments}, plan=plan, seal=seal, as_json=as_json)
-    audit = call.run(data=arguments["data"], unlearned=arguments.get("unlearned", ()))
+        return _foretell({**call.arguments, **options}, plan=plan, seal=seal, as_json=as_json)
+    audit = call.run(data=options["data"], unlearned=options.get("unlearned", ()))
     matrix_rates()
     audit.report()
     _print_and_end(audit, earlier, why=why, as_json=as_json)
@@ -147,18 +147,18 @@ _NO_BANK = (
 _NO_CONTROLS = "--controls takes controls from public logs, which go with --logs. Give --retrained"
 
 
-def _names_only(arguments: Record, names: Sequence[str]) -> bool:
+def _names_only(options: Record, names: Sequence[str]) -> bool:
     """Whether of models, questions and attacks exactly these options are typed."""
-    return arguments.keys() & {*_MODELS, *_QUESTIONS, *_HOW, *names} == {*names}
+    return options.keys() & {*_MODELS, *_QUESTIONS, *_HOW, *names} == {*names}
 
 
-def _judged_again(run: Path, call: Call, arguments: Record) -> api.Audit:
+def _judged_again(run: Path, call: Call, options: Record) -> api.Audit:
     """Judge the audits of a run at the margins of the call."""
     from vestige.auditing.run import rejudge
 
-    if arguments.keys() & {*_MODELS}:
+    if options.keys() & {*_MODELS}:
         raise InputError("--rejudge uses a finished audit and no model. Leave the models out")
-    if arguments.keys() & {"attacks", "quick"}:
+    if options.keys() & {"attacks", "quick"}:
         raise InputError("--rejudge judges the attacks that were made. Leave --attacks and --quick out")
     # By name, so that a setting which is no margin is refused as one.
     rejudge(run, call.given.of(AUDIT))
@@ -168,25 +168,25 @@ def _judged_again(run: Path, call: Call, arguments: Record) -> api.Audit:
 
 
 def _taken(
-    arguments: Record, logs: Sequence[str], controls: Sequence[str], *, without_controls: bool, plan: bool
+    options: Record, logs: Sequence[str], controls: Sequence[str], *, without_controls: bool, plan: bool
 ) -> Taken:
     """The logs, with controls of the bank. A target of the bank is a log too."""
-    target = str(arguments.get("target", ""))
+    target = str(options.get("target", ""))
     bank, named = None, ["forget"]
     if target.startswith("bank:"):
         bank = target
         named.append("target")
-    if plan or not _names_only(arguments, [name for name in named if name in arguments]):
+    if plan or not _names_only(options, [name for name in named if name in options]):
         raise InputError("--logs judges logs and needs no model. Only --forget, --output-dir and margins go with it")
     if without_controls and controls:
         raise InputError(
             "--without-controls predicts the controls that --controls takes from the bank. Give one of the two."
         )
-    taken = take(logs, arguments.get("forget"), without_controls=without_controls, without_target=bank is not None)
+    taken = take(logs, options.get("forget"), without_controls=without_controls, without_target=bank is not None)
     return with_bank(taken, controls, bank)
 
 
-def _foretell(arguments: Record, *, plan: bool, seal: bool, as_json: bool) -> None:
+def _foretell(options: Record, *, plan: bool, seal: bool, as_json: bool) -> None:
     """Print the power of an audit, or its tasks and their cost. The models of a plan need not exist."""
     from vestige.api.auditing import audit_request
     from vestige.api.auditing import seal as write_seal
@@ -196,22 +196,22 @@ def _foretell(arguments: Record, *, plan: bool, seal: bool, as_json: bool) -> No
     from vestige.cli.doctor import said_of_rates, stored_rates
 
     request = audit_request(
-        target=arguments.get("target") or "target",
-        unlearned=arguments.get("unlearned") or (),
-        retrained=arguments.get("retrained") or (),
-        suppressed=arguments.get("suppressed"),
-        data=arguments["data"],
-        forget=arguments["forget"],
-        retain=arguments.get("retain"),
-        holdout=arguments.get("holdout"),
-        published=arguments.get("published"),
-        attacks=arguments.get("attacks"),
-        settings=arguments.get("settings"),
-        quick=arguments["quick"],
-        seed=arguments["seed"],
-        verify=arguments["verify"],
+        target=options.get("target") or "target",
+        unlearned=options.get("unlearned") or (),
+        retrained=options.get("retrained") or (),
+        suppressed=options.get("suppressed"),
+        data=options["data"],
+        forget=options["forget"],
+        retain=options.get("retain"),
+        holdout=options.get("holdout"),
+        published=options.get("published"),
+        attacks=options.get("attacks"),
+        settings=options.get("settings"),
+        quick=options["quick"],
+        seed=options["seed"],
+        verify=options["verify"],
         fetch=seal,
-        reading=reading(arguments),
+        reading=reading(options),
     )
     say(said_of_rates(stored_rates()))
     forget = request.splits.forget
@@ -219,19 +219,19 @@ def _foretell(arguments: Record, *, plan: bool, seal: bool, as_json: bool) -> No
         return print_audit_forecast(forecast_audit(request), forget, numbered(request.models), as_json=as_json)
     print_plan(foresee_audit(request), forget, as_json=as_json)
     if seal:
-        run = arguments["output_dir"]
+        run = options["output_dir"]
         sealed = write_seal(Path(run), request)
         say(
             f"sealed in {run}: {sealed.digest}; give this digest now to whoever is to trust it, then run the same audit"
         )
 
 
-def _refuse_missing(arguments: Record, *, only_planned: bool) -> None:
+def _refuse_missing(options: Record, *, only_planned: bool) -> None:
     """Refuse at once all that an audit lacks. A plan alone writes nothing, and its models need not be there."""
     needed = {"--data (or a file with --retain)": "data", "--forget": "forget"}
     if not only_planned:
         needed |= {"--target": "target", "--output-dir": "output_dir"}
-    missing = [option for option, name in needed.items() if not arguments.get(name)]
+    missing = [option for option, name in needed.items() if not options.get(name)]
     if missing:
         raise InputError(f"missing: {', '.join(missing)}. See `vestige audit --help`")
 

@@ -219,12 +219,11 @@ def people_of(run: RunFolder, folder: AuditFolder) -> dict[str, int]:
     names = plan.groups
     if not plan.scopes and not run.graph.exists():
         names = {**plan.edges, **plan.groups}
-    facts: dict[str, set[str]] = {}
-    for item in plan.splits.get("forget", ()):
-        if item not in names:
-            return {}
-        facts.setdefault(names[item], set()).add(plan.facts.get(item, item))
-    return {person: len(of_person) for person, of_person in facts.items()}
+    forget = plan.splits.get("forget", ())
+    if any(item not in names for item in forget):
+        return {}
+    facts = dict.fromkeys((names[item], plan.facts.get(item, item)) for item in forget)
+    return dict(Counter(person for person, _ in facts))
 
 
 def _unjudged(run: RunFolder, evidence: RunEvidence) -> list[str]:
