@@ -237,11 +237,11 @@ def tell_half(output_dir):
 
 
 def test_progress_counts_a_step_by_its_operations_and_hears_the_bar_within_it(tmp_path):
-    lab = Lab(tmp_path)
+    lab = Lab(tmp_path, weight=operations)
     lab.step(f"{__name__}:tell_half", name="half")
     lab.step(f"{__name__}:one", name="two", value=2)
     heard = []
-    lab.run(run_tasks, operations, workers=1, show=lambda share, _names: heard.append(share))
+    lab.run(run_tasks, workers=1, show=lambda share, _names: heard.append(share))
     # Neither step trains, so each has the same weight: half of the first is a quarter of all.
     assert 0.25 in heard
 

@@ -100,6 +100,7 @@ def experiment_command(
         probing=_values(probing, "--probe"),
         training=_values(training, "--training"),
         sets=sets,
+        weight=operations,
     )
     report = find_experiment(name)(lab)
     if sets and not lab.steps:
@@ -116,7 +117,7 @@ def experiment_command(
     say(f"{name}: {len(lab.steps)} steps in {folder}")
     workers = workers_for("cpu" if cpu else "auto", jobs)
     with progress_bar(name) as show:
-        lab.run(run_tasks, operations, workers=workers, executor=where, show=show)
+        lab.run(run_tasks, workers=workers, executor=where, show=show)
     # The tables read each step by the call that made it, which would repeat its notes on the data.
     progress.SPEAKING = False
     scores = lab.scores()

@@ -94,6 +94,8 @@ class Lab:
     """How probes search next to the adjacent questions (`holes`)."""
     probing: Values = field(default_factory=dict)
     """Settings of probes in place of the experiment's (`holes`): `judge`, `by`, `k`, `asks`."""
+    weight: Callable[[Step], float] = lambda _step: 1.0
+    """The share of a step in the progress."""
     steps: dict[Path, Step] = field(default_factory=dict)
     questions: list[Question] = field(default_factory=list)
     probes: list[Question] = field(default_factory=list)
@@ -258,15 +260,8 @@ class Lab:
             return str(value).removeprefix(f"{self.folder}/")
         return value
 
-    def run(
-        self,
-        execute: Callable[..., Mapping[str, Exception]],
-        weight: "Callable[[Step], float]" = lambda _step: 1.0,
-        **how: Any,
-    ) -> None:
+    def run(self, execute: Callable[..., Mapping[str, Exception]], **how: Any) -> None:
         """Make every step that is not done. Raises PartialFailure with the names of the failed steps.
-
-        `weight` is the share of a step in the progress.
 
         A step that had nothing to teach is no failure: it and the steps after it are left out.
         """
@@ -276,7 +271,7 @@ class Lab:
         for step in self.steps.values():
             before = tuple(earlier.name for earlier in step.after)
             kind = step.function.rpartition(":")[2]
-            tasks.append(Task(step.name, run_step, {"step": step}, after=before, weight=weight(step), kind=kind))
+            tasks.append(Task(step.name, run_step, {"step": step}, after=before, weight=self.weight(step), kind=kind))
         failed = dict(execute(tasks, **how))
         self._untaught = [name for name, error in failed.items() if isinstance(error, NothingToTeach)]
         for name in self._untaught:
