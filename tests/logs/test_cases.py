@@ -268,6 +268,12 @@ def test_archives_of_inspect_are_read_and_their_size_is_limited(tmp_path, kind):
         read_log(file)
 
 
+def test_letter_grades_of_inspect_are_no_correct_and_incorrect(write):
+    grades = [passage(n, "ABC"[n], f"q{n}") for n in range(3)]
+    with pytest.raises(InputError, match="is 'A', and no number"):
+        read_log(write("grades.json", inspect(grades)))
+
+
 def test_option_log_likelihoods_are_probabilities_and_bits(write):
     def row(n, likely):
         calls = [["Which?", f" {letter}"] for letter in "ABCD"]

@@ -164,6 +164,8 @@ def separated(source: str, content: bytes, delimiters: str) -> Iterator[tuple[in
         raise InputError(f"{source}, line {number}: cannot be split into cells ({error})") from error
 
 
+DELIMITERS = ",;\t|"
+"""The signs that may separate the cells of a .csv file."""
 _SEP = re.compile(r'"?sep=([,;\t|])"?(?=\r?\n)', re.IGNORECASE)
 _BOM = b"\xef\xbb\xbf"
 _LINES = (".jsonl", ".ndjson")
@@ -306,7 +308,7 @@ FORMS: Mapping[str, Callable[[str, bytes], SourceTable]] = {
     ".jsonl": _json_lines,
     ".ndjson": _json_lines,
     ".json": _json,
-    ".csv": lambda source, content: _with_header(source, separated(source, content, ",;\t")),
+    ".csv": lambda source, content: _with_header(source, separated(source, content, DELIMITERS)),
     ".tsv": lambda source, content: _with_header(source, separated(source, content, "\t")),
     ".parquet": _parquet,
 }

@@ -191,8 +191,10 @@ def recognise(
 
 
 def _unused(log: _PlacedLog, placed: Sequence[_PlacedLog]) -> str:
-    if log.role == "retrained" and any(o.role == "unlearned" and o.family == log.family for o in placed):
-        return "it saw a part of the forget set, so it is no control of the unlearned models here"
+    if any(other.role == "unlearned" and other.family == log.family for other in placed):
+        if log.role == "retrained":
+            return "it saw a part of the forget set, so it is no control of the unlearned models here"
+        return "another target is used, so give it another role (roles.csv)"
     return f"{NO_UNLEARNED} ({log.role})"
 
 

@@ -24,6 +24,7 @@ from vestige.logs.log import (
     Log,
     LogReading,
     hits_or_graded,
+    is_empty,
     listed,
     message_text,
     note_on,
@@ -121,6 +122,10 @@ class _Samples:
                     self.scores[label][item].append(number)
                 elif isinstance(mark, list | dict):
                     self.unread.setdefault(label, f"the score of the sample {one_line(item, width=40)} is a list")
+                elif mark is not None and not is_empty(str(mark)):
+                    # Of letter grades C would count as correct, and the others as missing.
+                    shown = f"{one_line(item, width=40)} is {one_line(str(mark), width=40)!r}"
+                    self.unread.setdefault(label, f"the score of the sample {shown}")
 
     def expect(self, dataset: Any) -> None:
         """Count the samples that the evaluation was to ask and that the log does not hold as missing."""

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from vestige.core.errors import InputError
 from vestige.core.files import read_bytes
 from vestige.core.text import closest, one_line
-from vestige.data.tables import separated
+from vestige.data.tables import DELIMITERS, separated
 
 FILE = "roles.csv"
 ROLES = ("target", "retrained", "unlearned", "placebo", "skip")
@@ -51,7 +51,7 @@ def read_roles(path: Path) -> tuple[RoleLine, ...]:
         (RoleLine(pattern='eval/full*', role='target', name='full', forget='', base=''),)
     """
     try:
-        rows = list(separated(str(path), read_bytes(path, most=2**24), ",;\t"))
+        rows = list(separated(str(path), read_bytes(path, most=2**24), DELIMITERS))
     except OSError as error:
         raise InputError(f"{path}: cannot be read. Give a CSV file in UTF-8.") from error
     lines = []

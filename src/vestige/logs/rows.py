@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from vestige.artifacts.scores import Measurement
 from vestige.core.errors import InputError
 from vestige.core.text import Fields, Record, TextMapping, TextTuple, closest, one_line
-from vestige.data.tables import as_utf8, read_table, separated
+from vestige.data.tables import DELIMITERS, as_utf8, read_table, separated
 from vestige.logs.log import TASKS, Beginning, How, Log, LogReading, json_lines, number_of, read_value, refuse_repeated
 from vestige.logs.open_unlearning import CHOICE, OVERLAP, PROBABILITY
 
@@ -139,7 +139,7 @@ def _models(blocks: Sequence[_Block]) -> dict[str, None]:
 def _header(head: bytes) -> list[str]:
     # The last character may be cut off.
     text = as_utf8(head).decode("utf-8-sig", errors="ignore").encode()
-    _, header = next(separated("the header", text, ",;\t"), (1, []))
+    _, header = next(separated("the header", text, DELIMITERS), (1, []))
     return header
 
 
@@ -227,8 +227,8 @@ def _add(reading: LogReading, block: _Block, columns: TextMapping) -> None:
         by_split.setdefault(stated, []).append(row)
     for stated, rows in by_split.items():
         split = stated or split_key
-        # As in `retain_heldout`.
-        first = split.lower().partition("_")[0]
+        # As in `retain_heldout` and TOFU's `forget10`.
+        first = split.lower().partition("_")[0].rstrip("0123456789")
         if first in ("forget", "retain"):
             split = first
         # Other words for a part of the data are a task, whose split the user says.
