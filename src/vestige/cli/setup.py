@@ -27,15 +27,6 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from vestige.cli.command import Part
-    from vestige.data.corpus import NamedSplits
-
-
-_FORMS = (
-    ("the question in other words", "paraphrase", lambda i: i.paraphrase is not None),
-    ("leaks recognised by the fact", "fact", lambda i: i.fact is not None),
-    ("a verdict for each person or contract", "edge, contract or person", lambda i: i.edge is not None),
-)
-"""The tests that a column of the data enables: the description, its name, and whether an item has it."""
 
 
 @itself(positional=("output_dir",), repeated=("unlearned",))
@@ -97,8 +88,6 @@ def init_command(
     plan = foresee_audit(AuditRequest(models, splits, AuditSettings()))
     write_text(settings, text)
     say_notes(splits)
-    for line in _columns(splits):
-        say(line)
     # The output is the commands alone.
     with redirect_stdout(sys.stderr):
         print_plan(plan, forget, as_json=False)
@@ -124,26 +113,6 @@ class _Models(NamedTuple):
     retrained: TextTuple
     start: str
     method: str
-
-
-def _columns(splits: "NamedSplits") -> list[str]:
-    """Report the tests that the forget set's columns enable, and those that need further columns."""
-    from vestige.data.corpus import everything
-    from vestige.data.mcq import Choice, OptionDrawing, choices_of
-
-    items = splits.splits["forget"]
-    offered = choices_of(everything([splits]), OptionDrawing(too_few="leave_out"))
-    counts = [("multiple choice", "perturbed_answer", sum(isinstance(offered[i.id], Choice) for i in items))]
-    counts += [(use, column, sum(map(has, items))) for use, column, has in _FORMS]
-    lines = []
-    for use, column, n in counts:
-        line = f"{use}: not without a column {column}"
-        if n:
-            line = f"{use}: {n} of {len(items)} items"
-        elif column.startswith("edge"):
-            line += ", or one that --edge-key names"
-        lines.append(line)
-    return lines
 
 
 def _settings_file(options: Mapping[str, str | None], audited: _Models, holdout: str | None) -> str:
