@@ -18,7 +18,7 @@ from vestige.logs import read_log
 from vestige.metrics.contrasts import Draws, Sample
 from vestige.metrics.gains import Controls, admission, leakage
 from vestige.metrics.intervals import SeedPrior
-from vestige.metrics.trainings import KEPT_AGAIN, KEPT_OTHER, kept_error
+from vestige.metrics.trainings import kept_error
 from vestige.metrics.verdicts import Evidence, Outcome, Thresholds, stays_below, steady
 
 DEFAULTS = Thresholds()
@@ -144,30 +144,33 @@ def kept_scores(logs: Path) -> Kept:
 
 
 def utility(known: Float[np.ndarray, "M N"], subject: Float[np.ndarray, " N"], sample: Sample) -> Outcome:
-    """Whether a model kept what the target, the first row, scores. The second row is a control."""
+    """Whether a model kept what the target, the first row, scores. The other rows are controls."""
     differences = known[0] - subject
     loss = float(differences.mean())
-    low, high = (
-        loss + error * sample.noise("another training", df)
-        for error, df in (kept_error(known, differences, KEPT_OTHER), kept_error(known[:1], differences, KEPT_AGAIN))
-    )
+    errors = kept_error(known, differences)
+    low, high = (loss + error * sample.noise("another training", df) for error, df in errors)
     draws = Draws(loss, low, high, len(subject), "", 0.0, 0.0)
     return stays_below([Evidence("kept", draws, "harm", "share")], DEFAULTS).outcome
 
 
 def utilities(logs: Path) -> list[list[str]]:
-    """How "utility preserved" is decided without two controls, each training judged by each other: rows of a table."""
+    """How "utility preserved" is decided, each training judged by each other: rows of a table.
+
+    The controls are the next trainings of the cell after the subject, in turn.
+    """
     outcomes: dict[tuple[int, str], Counter[Outcome]] = {}
-    sample = Sample(("one",), None, 0)
+    sample = Sample(("one",), None, 0, resamples=1_000)
     for cell in kept_scores(logs).values():
-        for target, name in permutations(cell, 2):
-            control = next((other for other in cell if other not in (target, name)), None)
-            for known in ([target], [target, control]):
-                if None in known:
-                    continue
-                rows = np.array([cell[training] for training in known if training])
-                for share in (0.0, 0.5):
-                    found = outcomes.setdefault((len(known) - 1, f"{share:.0%}"), Counter())
+        names = list(cell)
+        for target, name in permutations(names, 2):
+            place = names.index(name)
+            others = [other for other in names[place:] + names[:place] if other not in (target, name)]
+            for size in (0, 1, 2, 3, 5):
+                if size > len(others):
+                    break
+                rows = np.array([cell[training] for training in (target, *others[:size])])
+                for share in (0.0, 0.3):
+                    found = outcomes.setdefault((size, f"{share:.0%}"), Counter())
                     found[utility(rows, (1 - share) * cell[name], sample)] += 1
     table: list[list[str]] = []
     for (controls, lost), found in sorted(outcomes.items()):

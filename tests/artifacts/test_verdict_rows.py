@@ -88,6 +88,12 @@ def test_a_bound_is_said_in_the_words_of_its_unit(verdict, said):
     assert (row["bound"], row["at_least"], row["at_most"]) == (said, verdict.at_least, verdict.at_most)
 
 
+def test_no_share_of_what_the_target_knows_is_above_all_of_it():
+    found = line("leakage", "fails", (2.9, 3.8))
+    found = replace(found, evidence={"x": replace(found.evidence["x"], value=3.33, low=2.9, high=3.8)})
+    assert measured(found) == "100 % left, more than the target has in this form (at least 100 %)"
+
+
 def test_a_claim_that_one_contract_fails_by_itself_has_its_bound():
     size = Estimate("leakage", "leakage", 0.4, 0.22, 0.5, 16, "by hand")
     groups = [GroupLine("ga", name, 16, "generate", size, p, p < 0.02) for name, p in (("A_B", 0.01), ("A_C", 0.3))]
@@ -171,14 +177,6 @@ def test_what_is_worse_than_a_baseline_is_named_and_nothing_else(tmp_path):
             read_baseline(tmp_path)
     with pytest.raises(InputError, match="to compare the verdicts with"):
         read_baseline(tmp_path / "gone")
-
-
-def test_a_sampled_loss_below_nothing_is_not_called_a_count_of_all():
-    verdict = line("harm", "holds", (-0.09, -0.02), claim="utility preserved", unit="share")
-    name = verdict.decides
-    below = replace(verdict, evidence={name: Estimate("harm", "share", -0.06, -0.09, -0.02, 40, "t")})
-    # An amount below the control keeps its sign.
-    assert measured(below) == "-6 % lost (at most 0 %)"
 
 
 def test_what_is_cached_goes_by_the_packages_data_files_too(monkeypatch):

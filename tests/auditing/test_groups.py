@@ -4,7 +4,7 @@ import numpy as np
 from hand_made import FORGET, RETRAINED, case, known, subject, together, verdict
 
 from vestige.auditing.ground import groups_of
-from vestige.auditing.groups import _names
+from vestige.auditing.groups import first_of
 from vestige.auditing.judge import judge
 
 QUICK = 2000
@@ -131,8 +131,8 @@ def test_what_a_group_is_too_small_to_tell_is_named_and_decides_nothing():
 
 
 def test_three_groups_are_named_and_the_others_counted():
-    assert [_names("abc"[:n]) for n in (1, 3)] == ["a", "a, b, c"]
-    assert _names("abcdf") == "a, b, c and 2 more"
+    assert [first_of("abc"[:n]) for n in (1, 3)] == ["a", "a, b, c"]
+    assert first_of("abcdf") == "a, b, c and 2 more"
 
 
 def test_hostile_names_of_groups_come_out_clean():

@@ -175,6 +175,11 @@ def test_a_collapsed_subject_neither_holds_nor_fails_by_that_score(tmp_path):
     assert any(said.startswith("broken, probability: collapsed") for said in audit.untested)
 
 
+def own(column, value):
+    """What the rows of the model that is judged state alone."""
+    return lambda rows: [{**row, column: value} if row["model"] == "leaky" else row for row in rows]
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -203,13 +208,17 @@ def test_a_collapsed_subject_neither_holds_nor_fails_by_that_score(tmp_path):
          "x and never 1 have the same scores"),
         (lambda rows: [{**row, "question": row["model"]} for row in rows], "the question is"),
         (lambda rows: [{**row, "scope": "guessable"} if row["model"] == "leaky" and not row.get("split") else row
-                       for row in rows], "leaky, probability, q0: the scope is 'guessable' here"),
+                       for row in rows], "leaky, q0: the scope is 'guessable' here"),
         (lambda rows: [{**row, "low": 0, "high": 10} if row["model"] == "leaky" and row["item"] in ("q3", "q4") else row
                        for row in rows], "row .*: the range of probability is another than in earlier rows"),
         (lambda rows: [{**row, "low": 0, "high": 10} for row in rows], "State the range that the scores use"),
         (lambda rows: [{**row, "format": "loss", "low": 0, "high": 45} for row in rows], "a loss has no range"),
-        (lambda rows: [{**row, "ratio": "yes"} if row["model"] == "leaky" else row for row in rows],
-         "leaky, probability, q0: the ratio is 'yes' here and 'no' in another row"),
+        (own("ratio", "yes"), "leaky, probability, q0: the ratio is 'yes' here and 'no' in another row"),
+        (own("question_type", "forced answer"), "leaky, probability: the question type is 'forced answer' here"),
+        (own("fact", "q0"), "leaky, q0: the fact is 'q0' here, and the target's rows state none"),
+        (own("group", "A"), "leaky, q0: the group is 'A' here, and the target's rows state none"),
+        (own("chance", 0.5), "leaky, probability, q0: the chance is '0.5' here, and the target's rows state none"),
+        (own("drawn_from", 900), "leaky, q0: the size is '900' here, and the target's"),
         (lambda rows: [], "has no rows"),
         (lambda rows: 7, "the table is a int"),
     ],

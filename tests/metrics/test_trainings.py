@@ -33,8 +33,14 @@ def test_effective_questions_are_all_of_an_even_spread_and_one_of_a_single_outli
 def test_the_error_of_another_training_on_retained_questions_by_hand():
     # One unlike pair among 50 makes sigma^2 = 0.5 / 50, and V = sigma^2 / 50. Means 0.2 apart have the variance 0.02.
     known, alike = np.tile([[0.9], [0.7]], 50), (5 * 0.01 / 50 + 0.02) / 6
-    assert kept_error(known[:1], np.zeros(50), 0.05) == (pytest.approx(np.sqrt(0.05**2 + 2 * 0.01 / 50)), 5)
-    assert kept_error(known, np.zeros(50), 0.05) == (pytest.approx(np.sqrt(0.05**2 + 2 * alike)), 6)
+    assert kept_error(known[:1], np.zeros(50)) == (
+        (pytest.approx(np.sqrt(0.085**2 + 2 * 0.01 / 50)), 5),
+        (pytest.approx(np.sqrt(0.055**2 + 2 * 0.01 / 50)), 5),
+    )
+    assert kept_error(known, np.zeros(50))[0] == (pytest.approx(np.sqrt(0.085**2 * 5 / 6 + 2 * alike)), 6)
+    # Three controls at the level of the target: (3 x 49 x 0 + 0.5) / (3 x 49 + 1) is sigma^2, and V is sigma^2 / 50.
+    low, high = kept_error(np.full((4, 50), 0.9), np.zeros(50))
+    assert low == high == (pytest.approx(np.sqrt(0.04**2 * 5 / 8 + 2 * 0.5 / 148 / 50)), 8)
 
 
 def test_a_distance_is_in_units_of_the_spread_between_questions():
@@ -114,6 +120,15 @@ def test_equal_hits_are_one_training_where_others_show_that_trainings_differ_or_
     assert list(near_hits(five, trusted=tuple(five))) == []
     # Nobody knows anything, and all are equal.
     assert list(near_hits({name: np.zeros(1000) for name in "abcde"})) == []
+
+
+def test_what_a_further_model_was_not_asked_hides_no_copies():
+    five = {name: hits(1) for name in "abcde"}
+    for place, row in enumerate(five.values()):
+        row[place] = np.nan
+    little = np.full(len(five["a"]), np.nan)
+    little[10] = five["a"][10]
+    assert [p.second for p in near_hits({**five, "further": little})] == ["b", "c", "d", "e"]
 
 
 def test_hits_that_differ_hardly_are_one_training():

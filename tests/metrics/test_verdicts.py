@@ -57,6 +57,16 @@ def test_the_defaults_are_the_designs():
         Thresholds.build({"detla": 0.1})
 
 
+def test_margins_in_bits_grow_with_the_gap_and_a_stricter_one_stays():
+    # A gap of 40 bits: 5 %, 20 % and 50 % of it.
+    assert DEFAULTS.of_gap(40).margins("bits") == (2.0, 8.0)
+    assert DEFAULTS.of_gap(40).delta_group_bits == 20.0
+    strict = DEFAULTS.model_copy(update={"delta_wide_bits": 5.0, "delta_bits": 1.0})
+    assert strict.of_gap(40).margins("bits") == (1.0, 5.0)
+    assert DEFAULTS.of_gap(20, alone=True).margins("bits") == (2.0, 4.0)
+    assert strict.of_gap(20, alone=True).margins("bits") == (1.0, 4.0)
+
+
 @pytest.mark.parametrize(
     "impossible",
     [
@@ -66,11 +76,6 @@ def test_the_defaults_are_the_designs():
         {"delta_bits": 0},
         {"admission": -0.1},
         {"saturation": 0},
-        {"seed_weight": 0},
-        # A prior that says that seeds do not differ, and counts for more than any control.
-        {"seed_weight": 1e9},
-        {"seed_share": 0},
-        {"seed_share_graded": 0},
     ],
 )
 def test_margins_that_everything_or_nothing_would_pass_are_refused(impossible):

@@ -152,7 +152,6 @@ def test_every_figure_on_the_first_screen_is_one_of_the_outcomes():
         ("indistinguishable", "inconclusive", -0.3, -0.02, "share", "membership 50 % off (2 % to 30 %)"),
         ("indistinguishable", "inconclusive", -1.16, 0.2, "share", "membership 50 % off (0 % to 100 %)"),
         ("utility preserved", "fails", 0.07, 0.2, "share", "50 % lost (at least 7 %)"),
-        ("utility preserved", "fails", 0.5, 0.5, "share", "50 % lost (all were asked)"),
     ],
 )
 def test_a_cell_has_one_estimate_and_its_bound_in_per_cent(claim, what, low, high, unit, said):

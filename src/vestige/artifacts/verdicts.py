@@ -58,6 +58,8 @@ _BOUNDED = {
 
 _ZERO = {"leakage": "a control", "leakage_vs_chance": "guessing"}
 """The level without remaining knowledge, by metric."""
+_OF_TARGET = (*_ZERO, "recovery")
+"""Metrics in shares of the target's knowledge. More than all of it is no amount that a reader can use."""
 
 UNCHANGED = "is a copy of the target: it has the target's own weights, and nothing was unlearned"
 """The message for an unlearned model that equals the target."""
@@ -151,7 +153,7 @@ def logs_said(outcome: AuditOutcome) -> tuple[str, str]:
     if len(tested) > 1:
         amount = ""
         if best in left:
-            amount = f"; best: {one_line(best, width=40)}, {percentage(max(0.0, left[best].value))} left"
+            amount = f"; best: {one_line(best, width=40)}, {percentage(max(0.0, possible(left[best]).value))} left"
         models = f"{len(passed)} of {len(tested)} models {'passes' if len(passed) == 1 else 'pass'}"
         return f"{models} {claims}{amount}.", next_step
     name = one_line(best, width=60)
@@ -205,30 +207,25 @@ def bound_said(outcome: AuditOutcome, v: VerdictLine) -> str:
 
 def measured(v: VerdictLine) -> str:
     """The estimate that decides and its bound, as in `87 % left (at least 75 %)`. "" where nothing decides."""
-    low, high = v.at_least, v.at_most
-    if v.decides is None or low is None or high is None:
+    if v.decides is None or v.at_least is None or v.at_most is None:
         return ""
-    value, metric = v.evidence[v.decides].value, v.evidence[v.decides].metric
-    # The interval has no width where all possible questions were asked.
-    exact = low == value == high
+    e = v.evidence[v.decides]
+    cut = possible(replace(e, low=v.at_least, high=v.at_most))
+    low, value, high = cut.low, cut.value, cut.high
     if v.claim == "indistinguishable":
         # Both directions count, so the bounds are those of the size of the difference.
         low, high = max(low, -high, 0.0), max(high, -low)
-        amount = _differs(v, metric).format(sized(abs(value), v.unit))
+        amount = _differs(v, e.metric).format(sized(abs(value), v.unit))
     elif v.unit == "bits":
         amount = f"{sized(value, v.unit)} likelier"
     else:
         low, high = max(low, 0.0), max(high, 0.0)
-        if metric in _ZERO:
-            high = min(high, max(value, 1.0))
-        amount = _BOUNDED.get(metric, "{}").format(percentage(value))
-        if round(100 * value) < 0 and metric in _ZERO:
-            amount += f", less than {_ZERO[metric]}"
-    if metric.startswith(AUC):
-        high = min(high, 1.0)
-    if exact:
-        bound = "all were asked"
-    elif v.outcome == "fails":
+        amount = _BOUNDED.get(e.metric, "{}").format(percentage(value))
+        if round(100 * value) < 0 and e.metric in _ZERO:
+            amount += f", less than {_ZERO[e.metric]}"
+        elif round(100 * e.value) > 100 and e.metric in _OF_TARGET:
+            amount += ", more than the target has in this form"
+    if v.outcome == "fails":
         bound = f"at least {sized(low, v.unit)}"
     elif high < v.wide:
         bound = f"at most {sized(high, v.unit)}"
@@ -239,16 +236,18 @@ def measured(v: VerdictLine) -> str:
 
 
 def possible(e: Estimate) -> Estimate:
-    """The estimate with its interval cut to the values that its metric can have, for people to read.
+    """The estimate and its interval, cut to values that a reader can use.
 
-    The normal approximation can leave them, as in a difference of two AUCs of less than -1.
+    The normal approximation can leave the range, as in a difference of two AUCs of less than -1. Shares of the target's
+    knowledge exceed 1 where the target knows little in this form.
     """
     ranges = {"auc": (0.0, 1.0), "AUC difference": (-1.0, 1.0), "stored": (0.0, 1.0)}
     least, most = ranges.get(e.metric, (-math.inf, math.inf))
-    if e.metric in _ZERO and e.unit != "bits":
-        # An estimate beyond the target's level is printed as it is, and a level below a control's is possible.
-        most = max(e.value, 1.0)
-    return replace(e, low=max(e.low, least), high=min(e.high, most))
+    if e.metric in _OF_TARGET and e.unit != "bits":
+        # A level below a control's is possible.
+        most = 1.0
+    low, value, high = (min(max(number, least), most) for number in (e.low, e.value, e.high))
+    return replace(e, low=low, value=value, high=high)
 
 
 def stored_said(line: StoredLine) -> str:
@@ -279,7 +278,7 @@ def _worst_group(outcome: AuditOutcome, v: VerdictLine) -> str:
     worst = min(groups, key=lambda g: (g.p, -g.size.value), default=None)
     if worst is None:
         return ""
-    size = worst.size
+    size = possible(worst.size)
     words = f"{sized(size.value, size.unit)} {'likelier' if size.unit == 'bits' else 'left'}"
     return f"{worst.group}: {words} (at least {sized(size.low, size.unit)})"
 

@@ -217,6 +217,11 @@ def read_formats(ground: Ground) -> TestedFormats:
         untested.append(f"Formats that were not asked: {', '.join(absent)}.")
     admitted_scales = [read.scale for read in reads if read.line.admitted]
     bits = _bits(ground, untested, admitted_scales) if ground.has(ground.plan.target, ground.scores.bits) else ()
+    if ground.plan.retrained and not bits and all(ground.chances(scale.form) for scale in admitted_scales):
+        # No other form of question tells what all controls prefer from what all were taught.
+        scales = [replace(read.scale, same=_like_target(read.scale, alone=True)) for read in reads]
+        reads = [FormatRead(scale, _line(scale)) for scale in scales]
+        admitted_scales = [read.scale for read in reads if read.line.admitted]
     picks = filter(None, map(_picks, admitted_scales))
     return TestedFormats(reads=tuple(reads), bits=bits, untested=tuple(untested), picks=tuple(picks))
 
@@ -418,7 +423,8 @@ def _like_target(scale: Scale, *, alone: bool = False) -> frozenset[str]:
     Nobody can tell there whether a subject knows or the controls do. Half of the way is from what guessing scores to
     the target, or from the lower quarter of the controls' scores where that is not known. In bits it is half of the
     target's probability. Where bits are `alone`, an eighth in the controls' mean is enough: nothing else shows there
-    that trainings know a fact and differ in how sure they are of it.
+    that trainings know a fact and differ in how sure they are of it. Where options are `alone`, a preference that all
+    share explains nothing.
     """
     ground, form = scale.ground, scale.form
     target, rows = scale.controls.target, scale.controls.retrained
@@ -435,7 +441,7 @@ def _like_target(scale: Scale, *, alone: bool = False) -> frozenset[str]:
     usual = float(np.quantile(rows.mean(axis=0), _LOWER)) if scale.graded else 0.0
     base = np.array([chances.get(item, usual) for item in scale.items])
     like = reached(rows, target, base, in_bits=in_bits)
-    if alone:
+    if alone and in_bits:
         like |= rows.mean(axis=0) >= target + _EIGHTH
     if not in_bits:
         like &= target - base > ground.thresholds.admission
@@ -446,7 +452,7 @@ def _like_target(scale: Scale, *, alone: bool = False) -> frozenset[str]:
     if n_same <= _FEW * ground.thresholds.delta_wide * len(scale.items):
         return frozenset()
     # All may prefer the same option, which is then right on as many facts as one guess is.
-    if not in_bits and chances and more_than_guesses(n_same, base) > _LUCK:
+    if not in_bits and not alone and chances and more_than_guesses(n_same, base) > _LUCK:
         return frozenset()
     # Luck that makes all of M controls right makes M - 1 of them right at least as often.
     n_almost = int((times == len(rows) - 1).sum())

@@ -28,7 +28,7 @@ from vestige.metrics.verdicts import ClaimVerdict, Evidence, Margins
 _TAIL = (1 - LEVEL) / 4
 """Groups and single facts share the 2.5 % that the mean has for itself."""
 _NAMED = 3
-"""Groups that a reason names. The outcome has all groups."""
+"""Names in a reason. The outcome has all."""
 
 
 class _GroupQuantity(NamedTuple):
@@ -79,7 +79,7 @@ def by_group(ground: Ground, parts: Mapping[str, ScaleByGroup], expressed: Expre
     without = [group for group in groups if group not in tested]
     left_out: Sentences = ()
     if without:
-        names = _names(without)
+        names = first_of(without)
         left_out = (f"no verdict of their own for {names}: the target is not clearly above its controls there",)
     if not quantities:
         return ClaimEvidence(left_out=left_out)
@@ -217,7 +217,7 @@ def _unbounded(ground: Ground, rows: Sequence[_GroupQuantity]) -> Sentences:
     if not over:
         return ()
     worst = max(over, key=lambda row: row.evidence.draws.bounds[1] / wide[row.evidence.unit])
-    names = _names(list(dict.fromkeys(row.group for row in over)))
+    names = first_of(list(dict.fromkeys(row.group for row in over)))
     margin = f"{wide[worst.evidence.unit]:g}{' bits' if worst.evidence.unit == 'bits' else ''}"
     return (
         f"not shown of each group by itself: {names} may have more than {margin} left "
@@ -243,7 +243,7 @@ def _verdict(rows: Sequence[_GroupQuantity], lines: Sequence[GroupLine]) -> tupl
     decisive = [by_line[line.group, line.by] for line in failing]
     main = decisive[0]
     in_bits = " bits" if main.evidence.unit == "bits" else ""
-    further = f", and so are {_names([line.group for line in failing[1:]])}" if len(failing) > 1 else ""
+    further = f", and so are {first_of([line.group for line in failing[1:]])}" if len(failing) > 1 else ""
     reason = (
         f"of {shown(main.group)} alone {main.evidence} is above the margin of {main.margins.narrow:g}{in_bits} "
         f"(p = {main.p:.2g} by Student's t among {len(lines)} groups){further}"
@@ -253,7 +253,8 @@ def _verdict(rows: Sequence[_GroupQuantity], lines: Sequence[GroupLine]) -> tupl
     return (ClaimVerdict("fails", reason, main.margins, unit, evidence, decides=evidence[0].name),)
 
 
-def _names(groups: Sequence[str]) -> str:
+def first_of(groups: Sequence[str]) -> str:
+    """The first three names, and how many more there are."""
     n_further = len(groups) - _NAMED
     names = listed(groups[:_NAMED])
     if n_further > 0:

@@ -3,7 +3,7 @@
 Pure function: the same case gives the same outcome. docs/verdicts.md explains the rules.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -27,7 +27,7 @@ from vestige.auditing.formats import (
     unlike_controls,
 )
 from vestige.auditing.ground import Case, Ground, by_fact, judged_items, shown
-from vestige.auditing.groups import parts_of
+from vestige.auditing.groups import first_of, parts_of
 from vestige.auditing.measures import KeptKnowledge, read_budget, read_measures, weak_controls
 from vestige.auditing.membership import read_membership
 from vestige.auditing.missing import filled, with_missing
@@ -41,7 +41,7 @@ from vestige.metrics.intervals import RESAMPLES
 from vestige.metrics.planning import ADVISED_CONTROLS, LEAST_CONTROLS
 from vestige.metrics.verdicts import Thresholds
 
-VERSION = 21
+VERSION = 22
 """A part of the identity of a study's cells. Raised when the same answers would be judged otherwise."""
 RULES = "rules of judging"
 """The name of the rules in a sealed plan."""
@@ -138,7 +138,7 @@ def _judged(case: Case, checked: Ground, left_out: Sentences, resamples: int) ->
             doubted.setdefault(doubt, []).append(name)
     # A cluster of alike models has one sentence, and no row of another model repeats it.
     of_subjects = (
-        sentence(f"No claim about {_few(names)} that rests on controls holds here: {doubt}")
+        sentence(f"No claim about {first_of(names)} that rests on controls holds here: {doubt}")
         for doubt, names in doubted.items()
     )
     orders: Sentences = ()
@@ -248,7 +248,7 @@ def _merged(ground: Ground) -> tuple[Ground, list[str], list[str]]:
         others = [name for name in same.models if name not in plan.retrained]
         # The control that was asked most stays.
         first = max(controls, key=lambda name: len(ground.scores.keys(name)))
-        reason = f"{_few(same.models)} count as one training: {same.why}"
+        reason = f"{first_of(same.models)} count as one training: {same.why}"
         if not others:
             sentences.append(f"Only {shown(first)} is used as a control, since {reason}.")
             out += [name for name in controls if name != first]
@@ -264,17 +264,6 @@ def _merged(ground: Ground) -> tuple[Ground, list[str], list[str]]:
         out.remove(plan.retrained[0])
         doubts.append(next(iter(doubts_of.values())))
     return replace(_without(ground, out), doubts_of=doubts_of), sentences, doubts
-
-
-_FEW = 3
-
-
-def _few(names: Sequence[str]) -> str:
-    """The first three names, and how many more there are."""
-    more = len(names) - _FEW
-    if more > 1:
-        return f"{listed(names[:_FEW])} and {more} more"
-    return listed(names)
 
 
 def _without(ground: Ground, names: Collection[str]) -> Ground:

@@ -29,9 +29,9 @@ from vestige.auditing.ground import ClaimEvidence, Ground, shown
 from vestige.core.text import Items, NumberByName, Sentences, TextByName
 from vestige.metrics import information
 from vestige.metrics.contrasts import Draws, Quantity, mean_draws
-from vestige.metrics.intervals import ByItem, ByResample, spread
+from vestige.metrics.intervals import ByItem
 from vestige.metrics.memorization import forget_quality, harmonic_mean
-from vestige.metrics.trainings import KEPT_AGAIN, KEPT_OTHER, kept_error
+from vestige.metrics.trainings import kept_error
 from vestige.metrics.verdicts import Evidence, stays_below
 
 SPLITS = ("retain", "independent", "factual")
@@ -103,12 +103,11 @@ def weak_controls(ground: Ground) -> Sentences:
                 levels.setdefault(name, f"{shown(name)} {percentage(control)} of {percentage(target)}")
     if not levels:
         return ()
-    which = "All" if len(levels) == len(plan.retrained) else f"{len(levels)} of {len(plan.retrained)}"
     each = ", ".join(levels.values())
     return (
-        f"{which} controls answer the retained questions far worse than the target ({each}): they do not know what it "
-        "was taught to keep, so a difference from them is no sign of the forgotten facts alone, and verdicts that rest "
-        "on them may be wrong. Train controls as the target was trained.",
+        f"{len(levels)} of {len(plan.retrained)} controls answer the retained questions far worse than the target "
+        f"({each}): they do not know what it was taught to keep, so a difference from them is no sign of the forgotten "
+        "facts alone, and verdicts that rest on them may be wrong. Train controls as the target was trained.",
     )
 
 
@@ -132,35 +131,18 @@ def _loss(ground: Ground, name: str, items: Items, quantity: Quantity) -> Draws:
 
 
 def _with_training(ground: Ground, key: str, items: Items, subject: ByItem, draws: Draws) -> Draws:
-    """The loss with the error of another training: a weaker recipe must not look like damage by unlearning.
-
-    Two controls or more that answered these questions show this error. With fewer, public trainings give it. Another
-    recipe, such as that of the one control, can then explain a loss. It raises no doubt about a model without a loss.
-    """
-    names = [n for n in ground.plan.retrained if ground.scores.common([n], key, items) == items]
-    known = ground.scores.rows([ground.plan.target, *names], key, items)
-    target, controls = known[0], known[1:]
-
-    def noise(error: float, df: float) -> ByResample:
-        return error * ground.sample(items, "kept", fixed=False).noise("another training", df)
-
-    if len(names) < 2:
-        error, df = kept_error(known, target - subject, KEPT_OTHER)
-        low = noise(error, df)
-        high = noise(*kept_error(known[:1], target - subject, KEPT_AGAIN))
-        shown_by = "public ones"
-    else:
-        prior = ground.prior("graded").scaled(target, controls)
-        estimate = spread(controls, target - controls.mean(axis=0), prior, width=1.0)
-        # What recipes differ by is in the controls' means, and no prior of seeds may shrink it.
-        error = math.sqrt(max(float(estimate.variance), float(controls.mean(axis=1).var(ddof=1))))
-        low = high = noise(error, float(estimate.df))
-        shown_by = f"{len(names)} controls"
+    """The loss with the error of another training: a weaker recipe must not look like damage by unlearning."""
+    controls = [n for n in ground.plan.retrained if ground.scores.common([n], key, items) == items]
+    trainings = ground.scores.rows([ground.plan.target, *controls], key, items)
+    low, high = kept_error(trainings, trainings[0] - subject)
+    shown_by = f"{len(controls)} controls" if len(controls) > 1 else "public ones"
+    sample = ground.sample(items, "kept", fixed=False)
+    low_error, high_error = (error * sample.noise("another training", df) for error, df in (low, high))
     return replace(
         draws,
-        low=draws.low + low,
-        high=draws.high + high,
-        seed_error=math.hypot(draws.seed_error, error),
+        low=draws.low + low_error,
+        high=draws.high + high_error,
+        seed_error=math.hypot(draws.seed_error, low[0]),
         method=f"{draws.method}, another training as {shown_by}",
     )
 

@@ -396,6 +396,7 @@ def score_table(columns: Sequence[ModelScores]) -> ScoreTable:
             checked.add(of_questions)
             _check_questions(said, column)
         by_name.setdefault(column.name, []).append(column)
+    _refuse_untold(columns)
     for kind, item in said:
         if kind == "split":
             split = cast(Split, said[kind, item])
@@ -490,6 +491,35 @@ def _check_questions(said: _Said, column: ModelScores) -> None:
     if len(set(column.items)) < len(column.items):
         place = next(n for n, item in enumerate(column.items) if item in column.items[:n])
         raise InputError(f"{_where(column, place)} has two scores. Give one, or tell the questions apart by `wording`")
+
+
+def _refuse_untold(columns: Sequence[ModelScores]) -> None:
+    """Refuse what a row states of a measurement or question if the target's rows state nothing of it.
+
+    A model that is judged must not choose how it is measured: which of its answers can be guessed, count as one fact or
+    as one event. A question that the target was not asked is untested, whatever is stated of it.
+    """
+    of_target: dict[tuple[str, str], str] = {}
+    measured: set[str] = set()
+    for column in (column for column in columns if column.role == "target"):
+        of_target |= _stated(column)
+        measured |= {column.name, *column.items, *(f"{column.name}, {item}" for item in column.items)}
+    for column in columns:
+        for (kind, about), value in _stated(column).items():
+            if about in measured and (kind, about) not in of_target:
+                where = one_line(f"{column.model}, {about}: the {kind} is {value!r} here")
+                raise Unfit(column.model, f"{where}, and the target's rows state none. State it for the target too.")
+
+
+def _stated(column: ModelScores) -> dict[tuple[str, str], str]:
+    """What the rows of a column state, by kind and by format or question."""
+    stated = {}
+    if column.question_type:
+        stated["question type", column.name] = column.question_type
+    described = {"scope": column.scopes, "fact": column.facts, "group": column.groups, "size": column.drawn_from}
+    for kind, values in described.items():
+        stated |= {(kind, item): str(value) for item, value in zip(column.items, values, strict=False) if value}
+    return stated | {("chance", f"{column.name}, {item}"): f"{it:g}" for item, it in _chances(column).items()}
 
 
 def _agree(said: _Said, where: str, kind: str, about: str, value: str, allowed: Sequence[str]) -> None:
@@ -614,11 +644,6 @@ def _with_stated(plan: AuditPlan, columns: Sequence[ModelScores]) -> AuditPlan:
             # Questions of one group are drawn together.
             if size and group and split != "forget":
                 edges[item] = group
-    for column in columns:
-        for place, scope in enumerate(column.scopes):
-            if scope and column.items[place] not in scopes:
-                where = f"{_where(column, place)}: the scope is {scope!r} here, and the target's rows state none."
-                raise Unfit(column.model, f"{where} State it for the target too.")
     return replace(plan, scopes=scopes, sizes=sizes, edges=edges)
 
 

@@ -245,8 +245,6 @@ class Draws:
     def _marks(self) -> dict[float, Bounds]:
         """The quantiles that are read, by the tail. One sort is faster than a partition for each."""
         tails = _TAIL, 1 - BOUND, _MIDDLE
-        if self.low is self.high and self.low.strides == (0,):
-            return dict.fromkeys(tails, (self.value, self.value))
         low = np.sort(self.low)
         # Draws of a training are one array, which is sorted once.
         high = low if self.high is self.low else np.sort(self.high)

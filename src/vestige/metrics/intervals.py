@@ -315,6 +315,8 @@ PRIORS = {
     for kind, row in tomllib.loads(files(__package__).joinpath("priors.toml").read_text(encoding="utf-8")).items()
 }
 """Those of the scope `these` by `Kind`. The file has where they are from."""
+POPULATION_HITS, POPULATION = SeedPrior(0.002, 4.0), SeedPrior(0.03, 4.0)
+"""Those of the scope `population`, of hits and of other scores."""
 PRIOR, PRIOR_GRADED, PRIOR_BITS = PRIORS["hits"], PRIORS["graded"], PRIORS["bits"]
 
 TYPICAL, TYPICAL_BITS = 0.005, 0.04

@@ -24,7 +24,7 @@ from vestige.core.estimates import Estimate
 from vestige.core.settings import Settings
 from vestige.metrics.contrasts import Draws, holm, step_down
 from vestige.metrics.gains import Gain
-from vestige.metrics.intervals import LEVEL, PRIORS, Kind, SeedPrior
+from vestige.metrics.intervals import LEVEL, POPULATION, POPULATION_HITS, PRIORS, Kind, SeedPrior
 from vestige.metrics.planning import POWER, Advice, advise, detectable, items_needed
 
 Outcome = Literal["holds", "fails", "inconclusive"]
@@ -46,9 +46,8 @@ class Margins(NamedTuple):
 class Thresholds(Settings):
     """The margins of verdicts. The report prints all of them, and docs/verdicts.md gives their origin.
 
-    A leakage is a share of the gap between the retrained models and the target. Differences without that scale are
-    shares. `seed_weight` is the weight of the prior in degrees of freedom (`intervals.SeedPrior`). The scope `these`
-    has a prior of its own (`intervals.PRIORS`).
+    A leakage is a share of the gap between the retrained models and the target. Differences without such a scale are
+    shares.
     """
 
     scope: Scope = "these"
@@ -71,13 +70,6 @@ class Thresholds(Settings):
     """A format is used if the target exceeds the retrained models by this much. It can only be lowered."""
     saturation: float = Field(default=0.5, gt=0, lt=1)
     """An attack is not used if it closes more than this share of the gap on retrained models."""
-    # As admission can only be lowered, what is assumed of seeds can only widen intervals.
-    seed_share: float = Field(default=0.002, ge=0.002)
-    """Scope population: assumed variance between seeds, of hits."""
-    seed_share_graded: float = Field(default=0.03, ge=0.03)
-    """Scope population: assumed variance between seeds, of probabilities and bits."""
-    seed_weight: float = Field(default=4.0, gt=0, le=4)
-    """Scope population: degrees of freedom that the assumption counts for."""
 
     @model_validator(mode="after")
     def _in_order(self) -> "Thresholds":
@@ -101,18 +93,23 @@ class Thresholds(Settings):
         return Margins(self.delta, self.delta_wide)
 
     def of_gap(self, gap: float, *, alone: bool = False) -> "Thresholds":
-        """Return margins with bits at least as wide as the same shares of `gap`, in tenths of a bit.
+        """With margins in bits that fit answers of this `gap`, in tenths of a bit. A stricter one is never raised.
 
-        `gap` is the number of bits per answer by which the target exceeds its controls. A whole sentence can have more
-        than a hundred bits, and trainings differ in it by more than six. If bits are `alone`, no format in shares
-        bounds the same answers, and the target may know only six bits. Then no margin exceeds its share of the gap.
+        `gap` is by how many bits an answer the target exceeds its controls: an answer that is a sentence is known by a
+        hundred bits and more, and trainings differ in it by more than six. So margins are no less than the same shares
+        of the gap, unless someone has set a lower one than the default. Where bits are `alone`, no format in shares
+        bounds the same answers, and six bits can be all that the target knows: then no margin exceeds its share.
         """
         shares = {"delta_bits": self.delta, "delta_wide_bits": self.delta_wide, "delta_group_bits": self.delta_group}
-        margins = {name: max(getattr(self, name), round(share * gap, 1)) for name, share in shares.items()}
-        if alone:
-            for name in ("delta_wide_bits", "delta_group_bits"):
-                margins[name] = round(shares[name] * gap, 1)
-            margins["delta_bits"] = min(margins["delta_bits"], margins["delta_wide_bits"])
+        margins: dict[str, float] = {}
+        for name, share in shares.items():
+            margin, scaled = getattr(self, name), round(share * gap, 1)
+            is_stricter = margin < type(self).model_fields[name].default
+            if alone and name != "delta_bits":
+                margins[name] = min(margin, scaled) if is_stricter else scaled
+            else:
+                margins[name] = margin if is_stricter else max(margin, scaled)
+        margins["delta_bits"] = min(margins["delta_bits"], margins["delta_wide_bits"])
         return self.model_copy(update=margins)
 
     def of_group(self, unit: str) -> float:
@@ -124,7 +121,7 @@ class Thresholds(Settings):
         """The prior for scores of this kind in the scope of the verdict."""
         if self.scope == "these":
             return PRIORS[kind]
-        return SeedPrior(self.seed_share if kind == "hits" else self.seed_share_graded, self.seed_weight)
+        return POPULATION_HITS if kind == "hits" else POPULATION
 
 
 class Evidence(NamedTuple):

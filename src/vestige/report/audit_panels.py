@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import quote
 
 from vestige.artifacts.audits import AuditOutcome, FormatLine, GainLine, GroupLine, MatrixCell
+from vestige.artifacts.verdicts import possible
 from vestige.core.estimates import Estimate
 from vestige.core.text import Fields, TextMapping, TextTuple
 from vestige.report.words import (
@@ -251,7 +252,7 @@ def _heat_cell(e: Estimate, tell: str, outcome: AuditOutcome, c: MatrixCell | Ga
     # As the page's script names the rows of its table; half of a surrogate has no bytes to be quoted.
     key = quote("|".join((outcome.forget, c.subject, attack, c.format, "left")), safe="", errors="replace")
     # Far below a model that never knew the number says nothing more; it is told when the cell is pointed at.
-    whole = per_cent(max(e.value, -1.0)).split("\N{NARROW NO-BREAK SPACE}")[0]
+    whole = per_cent(max(possible(e).value, -1.0)).split("\N{NARROW NO-BREAK SPACE}")[0]
     return GridCell(f"<{whole}" if e.value < -1 else whole, css=f"heat {heat(e.value)}", tell=tell, key=key)
 
 
@@ -279,5 +280,5 @@ def _group(g: GroupLine | None) -> GridCell:
     colour = "" if g.size.unit == "bits" else f"heat {heat(g.size.value)}"
     rows = [(g.by, with_interval(g.size)), ("p, corrected", plain_number(g.p))]
     notes = (format_name(g.by), "above the margin" if g.exceeds else "")
-    size = any_size(g.size) if g.size.unit == "bits" else per_cent(g.size.value)
+    size = any_size(g.size) if g.size.unit == "bits" else per_cent(possible(g.size).value)
     return GridCell(size, "", notes, colour, tooltip(f"{method_name(g.subject)}, {g.group}", rows))

@@ -35,6 +35,7 @@ from vestige.artifacts.verdicts import (
     logs_said,
     measured,
     outcome_word,
+    possible,
     sized,
     stored_said,
     tested_said,
@@ -320,7 +321,7 @@ def _marks(outcome: AuditOutcome, steps: Sequence[HarderStep], subject: str) -> 
         if not _LOW <= e.value <= _HIGH:
             beyond = "right" if e.value > _HIGH else "left"
         rows = [(f"left, {words}", f"{number(e.value)} {interval(e)}, n = {e.n:,}"), ("in", form)]
-        text = f"{per_cent(e.value)} {words}"
+        text = f"{per_cent(possible(e).value)} {words}"
         yield {
             "kind": css,
             "value": e.value,
@@ -451,12 +452,12 @@ def _caption(outcome: AuditOutcome, steps: Sequence[HarderStep]) -> str:
         return f"The picture compares all models in one form of question: {format_name(form)}."
     forms = f"Dots: {'; '.join(f'{step.words}: {step.form}' for step in steps)}."
     methods = submitted(outcome)
-    usual = [steps[0].levels[s].value for s in methods if s in steps[0].levels]
+    usual = [possible(steps[0].levels[s]).value for s in methods if s in steps[0].levels]
     # The column's own numbers, since the picture has two formats and the column the strongest of all.
     strongest = []
     for v in outcome.verdicts:
         if v.claim == "not expressed" and v.decides and v.unit != "bits" and measured(v):
-            strongest.append(v.evidence[v.decides].value)
+            strongest.append(possible(v.evidence[v.decides]).value)
     if steps[0].css != "usual" or not usual or not strongest:
         return f"What is left of the facts, asked harder from step to step. {forms}"
     amounts = list(dict.fromkeys((per_cent(min(usual)), per_cent(max(usual)))))
