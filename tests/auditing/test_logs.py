@@ -3,6 +3,7 @@
 import hashlib
 import json
 import re
+import shutil
 import subprocess
 import sys
 from importlib import resources
@@ -379,6 +380,18 @@ def test_what_logs_cannot_be_is_refused(tmp_path, words, said):
     done = cli("audit", *words, "--output-dir", tmp_path / "run")
     assert isinstance(done.exception, InputError), done.output
     assert said in str(done.exception)
+
+
+def test_a_model_that_is_left_out_keeps_the_exit_code_from_0(tmp_path):
+    shutil.copytree(str(resources.files("vestige.logs") / "example"), tmp_path / "saves")
+    breaks, _, hides = sorted(tmp_path.glob("saves/unlearn/*"))
+    shutil.rmtree(breaks)
+    (log,) = hides.rglob("TOFU_EVAL.json")
+    log.write_text(log.read_text()[:-100])
+    done = cli("audit", "--logs", tmp_path / "saves", "--output-dir", tmp_path / "run")
+    assert "Forgets passes the 2 of 6 claims" in done.output
+    assert "not judged, so the exit code is 4: Hides" in done.output
+    assert done.exit_code == 4
 
 
 def test_the_example_says_what_was_planted_and_loads_no_torch(tmp_path):

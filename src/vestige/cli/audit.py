@@ -13,10 +13,10 @@ from vestige.artifacts.layout import RunFolder
 from vestige.attacks import ATTACKS
 from vestige.cli.command import Call, Part, command
 from vestige.cli.data import SOURCE
-from vestige.cli.logs import OUTPUT, Taken, judge_taken, show, take, with_bank
+from vestige.cli.logs import OUTPUT, Taken, judge_taken, left_out_of, show, take, with_bank
 from vestige.core.errors import InputError, PartialFailure
 from vestige.core.progress import progress_bar, say
-from vestige.core.text import Record, TextTuple, closest, one_line
+from vestige.core.text import Record, TextTuple, closest, listed, one_line
 from vestige.report.text import print_audit, print_audit_forecast, print_json, print_plan
 
 if TYPE_CHECKING:
@@ -117,7 +117,11 @@ def audit_command(
             why=why,
             as_json=as_json,
         )
-        return end_with(outcomes, earlier, required)
+        end_with(outcomes, earlier, required)
+        if earlier is None and (unjudged := left_out_of(taken, outcomes)):
+            say(f"not judged, so the exit code is {OPEN}: {listed(unjudged)}")
+            raise typer.Exit(OPEN)
+        return None
     for used, problem in ((require, _NO_LOGS), (without_controls, _NO_BANK), (controls, _NO_CONTROLS)):
         if used:
             raise InputError(problem)

@@ -271,6 +271,16 @@ def judge_taken(
     return outcomes
 
 
+def left_out_of(taken: Taken, outcomes: "Sequence[AuditOutcome]") -> list[str]:
+    """The unlearned models whose logs were given and not judged."""
+    unjudged: set[str] = set()
+    for group in taken.groups:
+        unjudged |= {log.name for log in group.logs if log.role == "unlearned"}
+    for outcome in outcomes:
+        unjudged -= {*outcome.unlearned}
+    return sorted(unjudged)
+
+
 @contextmanager
 def _uncollected() -> Iterator[None]:
     """Do not look for cycles of objects meanwhile: logs have none, and looking takes a tenth of the time."""
