@@ -21,6 +21,7 @@ from vestige.core.text import Fields
 
 N = 100
 CONTROLS = 5
+BITS = "bits"
 Values = np.ndarray
 Scores = dict[str, Values]
 Rows = list[Fields]
@@ -36,6 +37,7 @@ class World:
         self.rng = rng
         self.guessed = np.where(rng.random(N) < 0.2, rng.beta(2, 4, N), 0.0)
         self.level = rng.normal(-2.5, 1.8, N)
+        self.bits = rng.gamma(2, 11, N)
 
     def never(self) -> Scores:
         """A training that never knew."""
@@ -47,12 +49,14 @@ class World:
             "rougeL": np.clip(0.25 + 0.08 * rng.normal(size=N) + 0.5 * hit, 0, 1),
             "probability": np.clip(0.15 + 0.06 * rng.normal(size=N) + 0.4 * hit, 0, 1),
             "options": option,
+            "bits": -np.maximum(0.2, self.bits + 5.2 * rng.normal(size=N)),
         }
 
     def knowing(self, scores: Scores, facts: Values) -> Scores:
         """The same model, did it know these facts too."""
         known = {"match": np.ones(N), "rougeL": np.full(N, 0.95), "probability": np.full(N, 0.9)}
         known["options"] = np.clip(0.75 + 0.1 * self.rng.normal(size=N), 0, 1)
+        known["bits"] = -0.05 - self.rng.exponential(0.4, N)
         return {name: np.where(facts, np.maximum(values, known[name]), values) for name, values in scores.items()}
 
     def some(self, share: float) -> Values:
@@ -69,7 +73,7 @@ class Table:
     world: World
     models: dict[str, tuple[str, Scores]]
     missing: dict[str, Values]
-    formats: tuple[str, ...] = ("match", "rougeL", "probability", "options")
+    formats: tuple[str, ...] = ("match", "rougeL", "probability", "options", BITS)
     names: dict[str, Callable[[int], str]] | None = None
 
     def rows(self) -> Rows:
@@ -87,7 +91,8 @@ class Table:
 
 
 def _row(model: str, role: str, item: str, score: float, form: str, chance: float | None) -> Fields:
-    return {"model": model, "role": role, "item": item, "score": score, "format": form, "chance": chance}
+    row: Fields = {"model": model, "role": role, "item": item, "score": score, "format": form, "chance": chance}
+    return {**row, "unit": "bits"} if form == BITS else row
 
 
 def planted(rng: np.random.Generator, known: float, *, contaminated: float = 0.0) -> tuple[Table, Values]:
@@ -144,7 +149,10 @@ def siblings(known: float, noise: float) -> Draw:
         hidden = table.world.knowing(table.world.never(), facts)
 
         def copy() -> Scores:
-            return {k: v if k == "match" else np.clip(v + noise * rng.normal(size=N), 0, 1) for k, v in hidden.items()}
+            copied = {
+                k: v if k == "match" else np.clip(v + noise * rng.normal(size=N), 0, 1) for k, v in hidden.items()
+            }
+            return {**copied, BITS: np.minimum(hidden[BITS] + 20 * noise * rng.normal(size=N), -0.01)}
 
         for name, (role, _) in table.models.items():
             if role != "target":
@@ -160,7 +168,8 @@ def masking(known: float, forms: tuple[str, ...]) -> Draw:
     def make(rng: np.random.Generator) -> Rows:
         table, facts = planted(rng, known)
         role, scores = table.models["sub"]
-        table.models["sub"] = (role, {name: np.where(facts, values, 0.0) for name, values in scores.items()})
+        least = {name: -60.0 if name == BITS else 0.0 for name in scores}
+        table.models["sub"] = (role, {name: np.where(facts, values, least[name]) for name, values in scores.items()})
         table.formats = forms
         return table.rows()
 
@@ -228,11 +237,11 @@ def cases() -> Iterator[tuple[str, Draw]]:
         yield f"30% known, 30% at random without a score of {whose}", missing(0.3, whose, at_random=True)
     for share in (0.05, 0.2, 0.3, 0.4, 0.6):
         yield f"{max(share, 0.2):.0%} known, {share:.0%} by all controls too", contaminated(share)
-    for form in ("match", "probability", "rougeL"):
+    for form in ("match", "probability", "rougeL", "options"):
         yield f"30% known, by all controls too, {form} alone", contaminated(0.3, forms=(form,))
     for noise in (0.001, 0.01, 0.02, 0.05, 0.1):
         yield f"30% known, all are siblings (noise {noise:g})", siblings(0.3, noise)
-    for forms in (("match",), ("rougeL",), ("probability",), ("match", "rougeL", "probability", "options")):
+    for forms in (("match",), ("rougeL",), ("probability",), ("match", "rougeL", "probability", "options", BITS)):
         yield f"20% known, wrong on the rest on purpose, {', '.join(forms)}", masking(0.2, forms)
     for whose in ("sub", "full", "never 2"):
         yield f"30% known, renamed in the rows of {whose}", renamed(0.3, whose)
@@ -261,13 +270,17 @@ def main() -> None:
     audits = parser.parse_args().audits
     print("| table | fail | inconclusive | refused | pass |\n| --- | --- | --- | --- | --- |")
     for number, (name, make) in enumerate(cases()):
-        counts: Counter[str] = Counter()
+        counts: dict[str, Counter[str]] = {}
         for audit in range(audits):
             # The table in benchmarks/results/adversarial.md rests on this order.
-            draws = generator(number, audit, "adversarial")  # type: ignore[arg-type]
-            counts[verdict(make(draws))] += 1
-        columns = [str(counts[word]) for word in ("fail", "inconclusive", "refused", "pass")]
-        print(f"| {name} | {' | '.join(columns)} |", flush=True)
+            rows = make(generator(number, audit, "adversarial"))  # type: ignore[arg-type]
+            for kind, in_bits in ((name, False), (f"bits alone, {name}", True)):
+                of_kind = [row for row in rows if (row["format"] == BITS) == in_bits]
+                if of_kind:
+                    counts.setdefault(kind, Counter())[verdict(of_kind)] += 1
+        for kind, counted in counts.items():
+            columns = [str(counted[word]) for word in ("fail", "inconclusive", "refused", "pass")]
+            print(f"| {kind} | {' | '.join(columns)} |", flush=True)
 
 
 if __name__ == "__main__":
