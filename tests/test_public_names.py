@@ -64,7 +64,7 @@ def test_a_misspelt_argument_is_refused_with_a_hint_in_words_of_python() -> None
         vestige.Training(lr=1e-4)
     with pytest.raises(ValueError, match="relearn_epochs = 'two': must be a whole number"):
         vestige.AuditSettings(relearn_epochs="two")
-    with pytest.raises(vestige.InputError, match=r"^retain goes with forget"):
+    with pytest.raises(vestige.InputError, match=r"^retain needs a forget set\. Add forget"):
         vestige.evaluate("m", data=[{"question": "q", "answer": "a"}], retain="r")
 
 
