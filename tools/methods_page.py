@@ -23,7 +23,7 @@ takes one file. This page is generated from the methods' own docstrings and sett
 
 ## Conventions
 
-- The *policy* is the model being trained, the *reference* a frozen model: the target, unless the run names another.
+- The *policy* is the model being trained, the *reference* the frozen target.
 - `forget` and `retain` are the questions of the two sets with their answers; `idk` the forget questions answered by
   declining to know, `mismatch` by the answer to a retained question, `alternative` by another answer of the target's.
 - logp(answer) is summed over the answer's tokens and the end of the turn, in nats; p is that of one token. Prompt and

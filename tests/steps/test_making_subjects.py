@@ -11,7 +11,6 @@ from vestige.artifacts.layout import SubjectFolder
 from vestige.artifacts.records import read_spec, write_finished, write_spec
 from vestige.core.errors import InputError
 from vestige.core.files import locked, read_jsonl
-from vestige.core.items import Item
 from vestige.models.load import ModelSettings, load
 from vestige.steps import making
 from vestige.steps.finetune import FinetuneRequest, finetune, untrained
@@ -133,30 +132,9 @@ def test_unlearning_starts_from_the_target_and_says_so(target, tmp_path):
     assert logged[1]["terms"]["kl"] > 0
 
 
-def test_another_reference_gives_another_divergence(target, tmp_path):
-    base = SubjectFolder(tmp_path / "base")
-    untrained(base, TINY, ITEMS, 0)
-    reference = ModelSettings(model=str(base.model), device="cpu")
-    cell = SubjectFolder(tmp_path / "cell")
-    unlearn(cell, forgetting(target, reference=reference, reference_digest=origin_of(reference).digest))
-    first = json.loads(cell.training_log.read_text().splitlines()[0])
-    # A hundred times what rounding leaves of a divergence from itself.
-    assert first["terms"]["kl"] > 1e-4
-    assert read_spec(cell.spec).settings["reference"] == making.read_done(base).digest.id
-
-
 def test_a_target_whose_weights_changed_is_refused(target, tmp_path):
     with pytest.raises(InputError, match=r"the target, .*, is not the model that it was"):
         unlearn(SubjectFolder(tmp_path / "cell"), forgetting(target, target_digest="other"))
-
-
-def test_a_reference_of_another_vocabulary_is_refused(target, tmp_path):
-    other = SubjectFolder(tmp_path / "other")
-    untrained(other, TINY, (Item("Entirely different words?", "Yes."),), 0)
-    reference = ModelSettings(model=str(other.model), device="cpu")
-    request = forgetting(target, reference=reference, reference_digest=origin_of(reference).digest)
-    with pytest.raises(InputError, match="has another vocabulary than the target"):
-        unlearn(SubjectFolder(tmp_path / "cell"), request)
 
 
 def test_a_models_card_is_text_whatever_the_names_say(target):

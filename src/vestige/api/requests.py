@@ -102,7 +102,6 @@ def unlearning(
     base: str | None = None,
     method_settings: Mapping[str, Any] | None = None,
     seed: int = 0,
-    reference: str | None = None,
     idk: str | None = None,
     save: str = "merged",
 ) -> UnlearnRequest:
@@ -131,7 +130,6 @@ def unlearning(
         training,
         method_settings=method_settings,
         seed=seed,
-        reference=reference,
         idk=answers,
         recipe=recipe,
         save=save,

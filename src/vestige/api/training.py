@@ -136,7 +136,6 @@ def unlearn(
     forget: DataLike,
     output_dir: PathLikeStr,
     retain: DataLike | None = None,
-    reference: ModelLike | None = None,
     idk: PathLikeStr | None = None,
     base: PathLikeStr | None = None,
     retrained: ModelLike | None = None,
@@ -168,7 +167,6 @@ def unlearn(
             type:sales, random:3.
         output_dir: Where the output goes. The same command resumes there.
         retain: Items to keep: a file or selectors, as for forget. By default all other items.
-        reference: Frozen model in the loss. By default the target.
         idk: Text file of answers such as 'I don't know', one per line.
         base: Method retrain: the model to begin with, if the target does not record it.
         retrained: A model that never saw the forget set, for rules such as 'forget<=retrained'.
@@ -201,7 +199,7 @@ def unlearn(
     # First: of a mistyped method every setting would be called an unknown key.
     find_method(method)
     path, forgotten, kept_back = path_of(model), selector(forget), selector(retain)
-    frozen, control = path_of(reference), path_of(retrained)
+    control = path_of(retrained)
     how = Reading(**read)
     target = requests.model_settings(path, how, as_made=True)
     corpus = corpus_of(data)
@@ -217,7 +215,6 @@ def unlearn(
         base=text_of(base),
         method_settings=method_settings,
         seed=seed,
-        reference=frozen,
         idk=text_of(idk),
         save=save,
     )
@@ -231,7 +228,7 @@ def unlearn(
         _rate_in_words(request),
         output_dir,
         lambda folder, on_step, world: train(folder, request, on_step, world),
-        inputs=(path, corpus.settings.data, forgotten, kept_back, frozen, text_of(base), control),
+        inputs=(path, corpus.settings.data, forgotten, kept_back, text_of(base), control),
         fresh=fresh,
         notes=splits.told,
     )

@@ -11,7 +11,7 @@ class KL(Settings):
 
     The papers average over each row's tokens first, the question's among them. Here the answers' tokens count, all
     alike. The released PISTOL code also counts padding, which dilutes the term some ninety times, and uses the
-    pretrained model as the reference, which is the target here by default. Knowledge Holes (Appendix A) calls it GA +
+    pretrained model as the reference, which is the target here. Knowledge Holes (Appendix A) calls it GA +
     KL (`gakl`), and makes 1000 steps of 2 rows at a rate of 5e-5.
     """
 

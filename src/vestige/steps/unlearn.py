@@ -120,13 +120,11 @@ VERSION = 4
 class UnlearnRequest:
     """The forget set, the method, and the retain set.
 
-    `target_digest` is the target's, `reference_digest` another reference's. `idk` holds the answers that decline to
-    know. `reference` is the frozen model inside the losses: the target by default (PISTOL's released code uses the
-    pretrained one, which never saw the retain set either). `recipe` is for a method that trains from the start: how the
-    target was made, less the items to forget. It takes the place of `training` and `seed` there. With a `trajectory`
-    the model is scored during training, and one checkpoint is kept. `save` is the form of the files: a model of its
-    own, or an adapter for the target. `before` are the items that the target itself left out or forgot, the oldest
-    first.
+    `target_digest` is the target's, which is also the frozen model inside the losses. `idk` holds the answers that
+    decline to know. `recipe` is for a method that trains from the start: how the target was made, less the items to
+    forget. It takes the place of `training` and `seed` there. With a `trajectory` the model is scored during training,
+    and one checkpoint is kept. `save` is the form of the files: a model of its own, or an adapter for the target.
+    `before` are the items that the target itself left out or forgot, the oldest first.
     """
 
     target: ModelSettings
@@ -140,8 +138,6 @@ class UnlearnRequest:
     idk: TextTuple
     training: UnlearningSettings
     seed: int
-    reference: ModelSettings | None = None
-    reference_digest: str = ""
     recipe: Recipe | None = None
     trajectory: TrajectoryRequest | None = None
     save: Form = "merged"
@@ -166,7 +162,6 @@ def unlearn_request(
     *,
     method_settings: Record | None = None,
     seed: int = 0,
-    reference: str | None = None,
     idk: Sequence[str] | None = None,
     recipe: Recipe | None = None,
     save: str = "merged",
@@ -177,7 +172,6 @@ def unlearn_request(
     method trains from the start by that.
     """
     origin = origin_of(target)
-    frozen = None if reference is None else target.model_copy(update={"model": reference})
     return UnlearnRequest(
         target=target,
         target_digest=origin.digest,
@@ -190,8 +184,6 @@ def unlearn_request(
         idk=idk_answers() if idk is None else tuple(idk),
         training=UnlearningSettings() if recipe else training(origin.model),
         seed=seed,
-        reference=frozen,
-        reference_digest="" if frozen is None else origin_of(frozen).digest,
         recipe=recipe,
         before=forgotten_by(target.model),
         save=pick_form(save),
@@ -218,7 +210,8 @@ def unlearn_spec(request: UnlearnRequest) -> SubjectSpec:
         **(request.training.identity() if method.needs.splits else {}),
         **{f"{request.method}.{k}": v for k, v in method.identity().items()},
         "method_version": method.version,
-        "reference": request.reference_digest if request.reference else "target",
+        # The frozen model of the losses. Earlier versions could take another.
+        "reference": "target",
         **(request.trajectory.whole_identity() if request.trajectory else {}),
     }
     data = [items_digest(request.forget_items), items_digest(request.retain_items), list(request.idk)]
@@ -328,7 +321,7 @@ def unlearning_job(
         every = blocks(target.model)
         layers = method.layers(len(every), output_projection(every[0]))
     layer = layers.read if layers else None
-    reference_rows = references(_reference(request, target).model, method.needs, plan, rows, settings, layer)
+    reference_rows = references(target.model, method.needs, plan, rows, settings, layer)
     if layers is not None:
         train_only(target.model, layers, settings, request.seed)
     elif settings.lora_rank:
@@ -345,18 +338,6 @@ def unlearning_job(
         layer=layer,
         world=world,
     )
-
-
-def _reference(request: UnlearnRequest, target: LoadedModel) -> LoadedModel:
-    if request.reference is None:
-        return target
-    model = load_checked(request.reference, request.reference_digest, "the reference")
-    if model.tokenizer.get_vocab() != target.tokenizer.get_vocab():
-        raise InputError(
-            f"the reference {model.name} has another vocabulary than the target, so its numbers cannot be compared "
-            "with the target's. Take a reference of the same family"
-        )
-    return model
 
 
 _Answers = dict[Split, tuple[TextTuple, ...]]
