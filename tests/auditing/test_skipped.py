@@ -15,7 +15,7 @@ from vestige.auditing import forecast
 from vestige.auditing import run as auditing
 from vestige.auditing.judge import judge
 from vestige.auditing.recovery import with_searches
-from vestige.auditing.request import AuditedModel, AuditRequest
+from vestige.auditing.request import AuditedModel, AuditRequest, model_settings
 from vestige.auditing.run import attacked_models, cheapest_first, run_audit
 from vestige.auditing.settings import AuditSettings
 from vestige.core.items import Item
@@ -218,3 +218,15 @@ def test_the_store_loses_the_entries_that_were_not_used_for_the_longest_time(tmp
     monkeypatch.setattr(stored_answers, "LIMIT", 20_000)
     keep(record.parent, "12" * 32, [record])
     assert not restore(tmp_path / "too large", "12" * 32)
+
+
+def test_a_template_and_a_tokeniser_that_are_named_are_for_models_of_others(tmp_path):
+    made = tmp_path / "made"
+    made.mkdir()
+    (made / "spec.json").write_text("{}")
+    request = AuditRequest(
+        (), NamedSplits("x", {}, {}), AuditSettings(), read=Reading("cpu", None, False, "t", "k", "b")
+    )
+    for folder, named in ((made, ("", "", "")), (tmp_path / "else", ("t", "k", "b"))):
+        read = model_settings(request, AuditedModel("m", "unlearned", str(folder)))
+        assert (read.device, read.chat_template, read.tokenizer, read.base) == ("cpu", *named)

@@ -12,9 +12,11 @@ from safetensors.torch import load_file, save_file
 from tokenizers import pre_tokenizers
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM, PreTrainedTokenizerFast
 
+from vestige.api import requests
 from vestige.core.errors import InputError
+from vestige.models import Reading
 from vestige.models.folders import weights_digest
-from vestige.models.load import ModelSettings, context_tokens, load, look_for, outline, places_of
+from vestige.models.load import ModelSettings, context_tokens, load, look_for, outline, places_of, settings_of
 from vestige.models.places import find
 from vestige.models.tiny import tiny_model
 
@@ -393,3 +395,15 @@ def test_a_model_folder_with_a_file_that_is_none_is_refused(folder, name, said):
     HOSTILE_FILES[said](folder / name)
     with pytest.raises(InputError, match=said):
         load(ModelSettings(model=str(folder), device="cpu"))
+
+
+def test_a_model_is_read_in_float32_unless_another_format_is_named():
+    assert settings_of("m", Reading(device="cpu", base="b")) == ModelSettings(model="m", device="cpu", base="b")
+    assert settings_of("m", Reading(dtype="bfloat16")).dtype == "bfloat16"
+
+
+def test_the_format_that_is_named_wins_over_that_of_its_making(monkeypatch):
+    monkeypatch.setattr(requests, "own_dtype", lambda model: "bfloat16")
+    assert requests.model_settings("m", Reading(), as_made=True).dtype == "bfloat16"
+    assert requests.model_settings("m", Reading(dtype="float32"), as_made=True).dtype == "float32"
+    assert requests.model_settings("m", Reading()).dtype == "float32"

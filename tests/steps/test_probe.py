@@ -1,6 +1,7 @@
 """Probing in a folder: what is there is not done again, and a killed test of candidates goes on to the same bytes."""
 
 import json
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -135,9 +136,10 @@ def test_questions_from_the_graph_bring_their_true_answers_to_the_judge(tmp_path
     splits = NamedSplits(f"edge:{edge}", {"forget": forget, "retain": retain}, {})
     folder = ProbeFolder(tmp_path)
     sources = replace(SOURCES, corpus=replace(SOURCES.corpus, dataset=dataset), splits=splits)
-    make_adjacent(folder, AdjacentRequest(sources, "graph", AdjacentSettings(k=1), 0))
+    make_adjacent(folder, AdjacentRequest(sources, "graph", AdjacentSettings(k=2), 0))
     candidates = candidates_in(folder)
     answers = {i.question: i.answer for i in retain}
     assert candidates
     assert {c.prompt: c.truth for c in candidates} == {c.prompt: answers[c.prompt] for c in candidates}
     assert {c.origin for c in candidates} <= {i.id for i in forget}
+    assert max(Counter(c.origin for c in candidates).values()) == 2
