@@ -108,7 +108,6 @@ def files_in(folder):
 
 def test_a_suffix_is_printed_with_levels_by_share_of_it_and_what_was_claimed_and_seen(taught):
     done = run("gcg", [taught / "target"], *asked(taught, *GCG))
-    # Of the four forget items two are shown and two asked.
     assert "gcg n=2: 2 forget items" in done.stdout
     for row in ("before ", "shuffled, ", "0 %, 0 bits ", "50 %, ", "100 %, "):
         assert f"│ {row}" in done.stdout

@@ -112,7 +112,6 @@ def test_a_setting_of_the_method_is_offered_by_its_full_name():
         (["--epochs", "no"], "settings: --epochs = 'no': must be a whole number"),
         (["--set", "epochs=no"], "settings: epochs = 'no': must be a whole number"),
         (["--watch.pace", "often"], "'often' is not a pace"),
-        # By the key of --set, which is not the name in the class.
         (["--set", "watch.pace=[1]"], r"watch\.pace = \[1\]: must be text"),
         (["--set", "epoch=1"], "unknown key 'epoch'. Did you mean 'epochs'"),
         (["--set", "lr=1"], "unknown key 'lr'. Did you mean 'learning_rate'"),

