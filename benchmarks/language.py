@@ -70,6 +70,21 @@ def relearned(found: Fields) -> str:
     return table(columns, rows)
 
 
+def prefixes(found: Fields) -> str:
+    """A searched prefix at several lengths, and with its tokens shuffled."""
+    scores = found["The prefix cut short"].set_index(["attack", "model"])
+    rows = []
+    for length in ("0 %", "10 %", "20 %", "40 %", "60 %", "80 %", "100 %"):
+        rows.append([length, f"prefix n=7, {length}"])
+    rows.append(["100 %, shuffled", "prefix n=7, shuffled"])
+    for row in rows:
+        attack = row.pop()
+        for model in ("base", "NPO-GD 1e-4"):
+            row += [number(scores.loc[attack, model][name]) for name in ("free reply", "option by text")]
+    columns = [f"{model}: {name}" for model in ("base", "NPO-GD") for name in ("free reply", "option by text")]
+    return table(["length", *columns], rows)
+
+
 def holes(found: Fields) -> str:
     """Lost answers to adjacent questions, beside two benchmarks."""
     lost = found["Lost harmless knowledge"].set_index(["questions", "model"])
@@ -148,6 +163,7 @@ def pages() -> Iterator[tuple[str, str]]:
     found = capitals.tables(pd.read_csv(RESULTS / "capitals.csv.gz"))
     yield "formats", formats(found)
     yield "relearned", relearned(found)
+    yield "prefixes", prefixes(found)
     yield "holes", holes(found)
     scores = pd.read_csv(RESULTS / "pistol.csv.gz", keep_default_na=False, dtype={"rate": str})
     yield "contracts", contracts(scores)
