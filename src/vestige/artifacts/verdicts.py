@@ -210,7 +210,7 @@ def measured(v: VerdictLine) -> str:
     if v.decides is None or v.at_least is None or v.at_most is None:
         return ""
     e = v.evidence[v.decides]
-    cut = possible(replace(e, low=v.at_least, high=v.at_most))
+    cut = possible(replace(e, unit=v.unit, low=v.at_least, high=v.at_most))
     low, value, high = cut.low, cut.value, cut.high
     if v.claim == "indistinguishable":
         # Both directions count, so the bounds are those of the size of the difference.
