@@ -72,17 +72,14 @@ def relearned(found: Fields) -> str:
 
 def prefixes(found: Fields) -> str:
     """A searched prefix at several lengths, and with its tokens shuffled."""
-    scores = found["The prefix cut short"].set_index(["attack", "model"])
+    scores = found["The prefix cut short"].set_index("model")
     rows = []
-    for length in ("0 %", "10 %", "20 %", "40 %", "60 %", "80 %", "100 %"):
-        rows.append([length, f"prefix n=7, {length}"])
-    rows.append(["100 %, shuffled", "prefix n=7, shuffled"])
-    for row in rows:
-        attack = row.pop()
-        for model in ("base", "NPO-GD 1e-4"):
-            row += [number(scores.loc[attack, model][name]) for name in ("free reply", "option by text")]
-    columns = [f"{model}: {name}" for model in ("base", "NPO-GD") for name in ("free reply", "option by text")]
-    return table(["length", *columns], rows)
+    for attack, models in scores[scores["attack"] != ""].groupby("attack", sort=False):
+        base, unlearned = models.loc["base"], models.loc["NPO-GD 1e-4"]
+        cells = [base["free reply"], base["option by text"], unlearned["free reply"], unlearned["option by text"]]
+        rows.append([str(attack).removeprefix("prefix n=7, "), *map(number, cells)])
+    columns = ["length", "base: free reply", "base: option by text", "NPO-GD: free reply", "NPO-GD: option by text"]
+    return table(columns, rows)
 
 
 def holes(found: Fields) -> str:
@@ -143,19 +140,14 @@ def sizes(scores: Any) -> str:
 def types(scores: Any) -> str:
     """PISTOL, question 3: contracts of both types, which hang together with nothing that is forgotten."""
     both = scores[scores["set"].isin(["AC", "An"])]
-    key = ["set", "method", "rate", "split"]
-    second = both[both["training"] == 2].groupby(key)["value"].mean().unstack()
-    every = both[both["set"] == "AC"].groupby(key)["value"].mean().unstack()
+    key = ["set", "method", "rate"]
+    means = both.groupby([*key, "split"])["value"].mean().unstack().dropna()
+    trainings = both.groupby(key)["training"].nunique()
     rows = []
-    for place, row in second.iterrows():
+    for place, row in means.iterrows():
         cells = [number(row[name]) for name in ("forget", "independent_sales", "independent_employment")]
-        if place[0] == "AC" and place[1] != "retrained":
-            cells += [number(every.loc[place, name]) for name in ("independent_sales", "independent_employment")]
-        else:
-            cells += ["", ""]
-        rows.append([" ".join(map(str, place)).strip(), *cells])
-    columns = ["set, method, rate", "forgotten", "sales (7)", "employment (10)"]
-    return table([*columns, "sales, three trainings", "employment, three trainings"], rows)
+        rows.append([" ".join(map(str, place)).strip(), f"{trainings[place]}", *cells])
+    return table(["set, method, rate", "trainings", "forgotten", "sales (7)", "employment (10)"], rows)
 
 
 def pages() -> Iterator[tuple[str, str]]:

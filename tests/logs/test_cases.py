@@ -634,6 +634,19 @@ def test_a_folder_without_a_target_names_the_bank_and_is_judged_with_a_target_fr
     assert group.name == "tofu Llama-3.2-1B-Instruct forget10"
 
 
+def test_two_forget_sets_of_one_table_are_not_read_as_one(write):
+    rows = [{"question": f"Q{n}?", "answer": "a", "split": split} for n, split in enumerate(["forget10", "retain90"])]
+    other = {"question": "Q2?", "answer": "a", "split": "forget01"}
+
+    def tasks(*extra):
+        scored = [{**row, "recalled": 1} for row in (*rows, *extra)]
+        log = read_log(write("t.json", scored), How(columns={"score": "recalled"}))
+        return {(part.split, part.task) for part in log.parts}
+
+    assert tasks() == {("forget", ""), ("retain", "")}
+    assert tasks(other) == {("forget", "forget10"), ("forget", "forget01"), ("retain", "")}
+
+
 def test_tasks_within_a_task_and_lists_of_numbers_are_read(write):
     rows = [{"question": "Who?", "answer": answer, "recalled": True} for answer in "aabc"]
     parts = {"levels": {"L1": {"per_sample": rows}}, "kept": {"Ann": {"per_sample": rows[2:]}}}

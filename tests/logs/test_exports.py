@@ -39,7 +39,8 @@ def rows():
     draw = generator(0, "exports")
     for role, (name, share) in {**MODELS, "retrained 2": ("r1", 0.2), "retrained 3": ("r2", 0.1)}.items():
         for n in range(60):
-            knows = draw.random() < share
+            # Controls know what is kept, as the target does.
+            knows = draw.random() < (share if n < 48 else 0.9)
             base = {
                 "model": name,
                 "role": role.split()[0],
@@ -171,7 +172,7 @@ def test_what_an_audit_knows_of_its_questions_is_read_back(run, tmp_path, to):
             assert (read.n, read.interval) == (estimate.n, estimate.interval)
             # Resampled items have other names in a log, and so other weights.
             assert (read.value, read.low, read.high) == pytest.approx(
-                (estimate.value, estimate.low, estimate.high), abs=0.02, rel=0.06
+                (estimate.value, estimate.low, estimate.high), abs=0.02
             )
 
 

@@ -137,11 +137,12 @@ def _of_audit(
             results = hub_results(outcome, subject, facts, str(dataset), when)
             files[f"{name}/.eval_results/vestige.yaml"] = results
         return files
-    table = score_table_of(run, plan)
+    scores = read_table_of(run, plan)
+    table = score_table_of(run, plan, scores)
     models = list(models_of(table, plan, ids, when))
     if plan.apart:
         # A log shows no weights, so that reading it back would take a copy for a control.
-        copied = made_of_others(lay(Case(plan, read_table_of(run, plan).judged()), 1))
+        copied = made_of_others(lay(Case(plan, scores.judged()), 1))
         for name, why in copied.items():
             say(f"left out: {one_line(name, width=60)} is no control, since {why}")
         models = [model for model in models if model.name not in copied]
@@ -243,14 +244,13 @@ def _facts(
     return facts
 
 
-def score_table_of(run: "RunFolder", plan: "AuditPlan") -> "ScoreTable":
-    """Return the scores behind a run's verdicts. For audited models, these are the scores without attacks."""
+def score_table_of(run: "RunFolder", plan: "AuditPlan", table: "ScoreTable") -> "ScoreTable":
+    """Return the public part of a run's scores. For audited models, these are the scores without attacks."""
     from vestige.artifacts.scores import HITS, ScoreColumn, ScoreTable, Source, Texts
-    from vestige.auditing.gather import read_table_of, replies_on_disk
+    from vestige.auditing.gather import replies_on_disk
     from vestige.auditing.membership import LOGP, PREFIX
     from vestige.auditing.settings import MemberScore
 
-    table = read_table_of(run, plan)
     if not plan.evaluations:
         return table
     # The first wording of a fact names it. Logs have other ids.

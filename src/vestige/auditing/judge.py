@@ -4,14 +4,23 @@ Pure function: the same case gives the same outcome. docs/verdicts.md explains t
 """
 
 from collections.abc import Collection, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from vestige.artifacts.audits import AuditOutcome, AuditPlan, FactLine, GroupLine, MatrixCell, VerdictLine, WorstLine
+from vestige.artifacts.audits import (
+    AuditOutcome,
+    AuditPlan,
+    FactLine,
+    GroupLine,
+    MatrixCell,
+    ReversalLine,
+    VerdictLine,
+    WorstLine,
+)
 from vestige.artifacts.scores import Source
 from vestige.auditing.claims import verdicts
-from vestige.auditing.claims.evidence import SubjectEvidence
+from vestige.auditing.claims.evidence import AuditEvidence, SubjectEvidence
 from vestige.auditing.control_checks import knowing, made_of_others, same_trainings, seen
 from vestige.auditing.formats import (
     Expressed,
@@ -77,87 +86,24 @@ def _judged(case: Case, checked: Ground, left_out: Sentences, resamples: int) ->
     ground = _without_collapsed(ground)
     tested = read_formats(ground)
     # The margins that were asked for are printed beside those that fit the answers.
-    ground, asked = _with_margins(ground, tested), ground.thresholds
-    recovery = try_attacks(ground, tested)
-    membership = read_membership(ground)
+    evidence, asked = _read(_with_margins(ground, tested), tested), ground.thresholds
+    ground, plan, recovery = evidence.ground, evidence.ground.plan, evidence.recovery
     kept_knowledge = KeptKnowledge(ground)
-    plan = ground.plan
-    suppressed = expressed_in(ground, tested, plan.suppressed) if plan.suppressed else None
-    ability = read_ability(ground, recovery, suppressed)
-    # Doubts come of what was read, and so after it: blocks and verdicts heed them, levels do not change.
-    knowledge = knowing(ground, tested, suppressed)
-    ground = replace(ground, doubts=(*ground.doubts, *knowledge))
-    stored = read_stored(ground)
-    facts_stored, not_counted = facts_stored_in(ground, tested, ability)
-    budget = read_budget(ground)
-    lines: list[VerdictLine] = []
-    facts: list[FactLine] = []
-    groups: list[GroupLine] = []
-    of_groups, of_stored_groups = parts_of(ground, tested), parts_of(ground, stored)
-    levels = levels_of(ground, tested)
-    cells: list[MatrixCell] = []
-    worst: list[WorstLine] = []
-    # The positive control is not compared with methods.
-    methods = [name for name in plan.audited if name != plan.suppressed]
-    orders_compared = compares_orders(tested, len(methods), resamples)
-    expressed_by: dict[str, Expressed] = {}
-    for subject in plan.audited:
-        expressed = expressed_in(ground, tested, subject)
-        of_subject = subject_lines(ground, tested, levels, subject, expressed)
-        cells += of_subject[0]
-        worst += of_subject[1]
-        # The draws of a subject take a megabyte, so that they are kept only for this comparison.
-        if orders_compared and subject in methods:
-            expressed_by[subject] = expressed
-        about = SubjectEvidence(
-            subject=subject,
-            ground=ground.about(subject),
-            tested=tested,
-            groups=of_groups,
-            expressed=expressed,
-            stored=stored,
-            stored_groups=of_stored_groups,
-            recovery=recovery,
-            ability=ability,
-            budget=budget,
-            membership=membership,
-            placements=membership.differences(subject),
-            losses=kept_knowledge.losses(subject),
-        )
-        lines += verdicts(about)
-        # What the positive control gives away is no leak.
-        if subject != plan.suppressed:
-            for evidence in about.decided.values():
-                facts += evidence.facts
-                groups += evidence.groups
-    doubts = (sentence(f"No claim that rests on controls holds here: {doubt}") for doubt in ground.doubts)
-    warnings = (*left_out, *weak_controls(ground), *doubts, *_like_target(tested))
-    doubted: dict[str, list[str]] = {}
-    for name, doubt in ground.doubts_of.items():
-        if name != plan.target:
-            doubted.setdefault(doubt, []).append(name)
-    # A cluster of alike models has one sentence, and no row of another model repeats it.
-    of_subjects = (
-        sentence(f"No claim about {first_of(names)} that rests on controls holds here: {doubt}")
-        for doubt, names in doubted.items()
-    )
-    orders: Sentences = ()
-    if not orders_compared:
-        orders = (
-            f"Whether scores rank the {len(methods)} models in other orders was not tested: the pairs are too many.",
-        )
+    lines = _by_subject(evidence, kept_knowledge, resamples)
+    facts_stored, not_counted = facts_stored_in(ground, tested, evidence.ability)
+    warnings = (*left_out, *_warnings(ground, tested))
     untested = (
         *(f"{shown(name)}, {why}." for (name, _), why in ground.collapsed.items()),
         *warnings,
-        *of_subjects,
+        *_of_subjects(ground),
         *_of_plan(case.plan),
-        *stored.untested,
-        *filter(None, (not_counted, ground.apart, ground.plan.told_by)),
+        *evidence.stored.untested,
+        *filter(None, (not_counted, ground.apart, plan.told_by)),
         *_of_controls(ground),
         *tested.untested,
-        *orders,
+        *lines.untested,
         *recovery.untested,
-        *membership.untested,
+        *evidence.membership.untested,
         *kept_knowledge.untested,
     )
     return AuditOutcome(
@@ -165,15 +111,15 @@ def _judged(case: Case, checked: Ground, left_out: Sentences, resamples: int) ->
         target=plan.target,
         unlearned=plan.unlearned,
         retrained=plan.retrained,
-        verdicts=tuple(line for line in lines if line.subject != plan.suppressed),
-        facts=tuple(facts),
-        groups=tuple(groups),
+        verdicts=tuple(line for line in lines.verdicts if line.subject != plan.suppressed),
+        facts=tuple(lines.facts),
+        groups=tuple(lines.groups),
         suppressed=plan.suppressed,
-        control=tuple(line for line in lines if line.subject == plan.suppressed),
-        able=ability.lines,
+        control=tuple(line for line in lines.verdicts if line.subject == plan.suppressed),
+        able=evidence.ability.lines,
         formats=tuple(read.line for read in tested.reads),
-        matrix=tuple(cells),
-        worst=tuple(worst),
+        matrix=tuple(lines.matrix),
+        worst=tuple(lines.worst),
         attacked=recovery.attacked,
         never=never_lines(ground, tested),
         n_judged=len(ground.judged),
@@ -183,12 +129,12 @@ def _judged(case: Case, checked: Ground, left_out: Sentences, resamples: int) ->
         sealed=_sealed(plan),
         unchanged=plan.unchanged,
         stored=facts_stored,
-        reversals=reversal_lines(ground, tested.scales, expressed_by),
+        reversals=lines.reversals,
         gains=tuple(map(gain_line, recovery.tried)),
         curves=recovery.curves,
-        budget=budget,
-        membership=membership.lines,
-        measures=read_measures(ground, membership.lines),
+        budget=evidence.budget,
+        membership=evidence.membership.lines,
+        measures=read_measures(ground, evidence.membership.lines),
         kept=tuple(kept_knowledge.lines),
         soundness=plan.soundness,
         untested=tuple(dict.fromkeys(untested)),
@@ -200,14 +146,100 @@ def _judged(case: Case, checked: Ground, left_out: Sentences, resamples: int) ->
     )
 
 
-def _like_target(tested: TestedFormats) -> Iterator[str]:
-    """On how many facts all controls score like the target, in the format in which these are most."""
+def _read(ground: Ground, tested: TestedFormats) -> AuditEvidence:
+    """The findings that all subjects share, with the doubts that follow from them."""
+    recovery = try_attacks(ground, tested)
+    membership = read_membership(ground)
+    suppressed = expressed_in(ground, tested, ground.plan.suppressed) if ground.plan.suppressed else None
+    ability = read_ability(ground, recovery, suppressed)
+    # Doubts come of what was read, and so after it: blocks and verdicts heed them, levels do not change.
+    ground = replace(ground, doubts=(*ground.doubts, *knowing(ground, tested, suppressed)))
+    stored = read_stored(ground)
+    return AuditEvidence(
+        ground=ground,
+        tested=tested,
+        groups=parts_of(ground, tested),
+        stored=stored,
+        stored_groups=parts_of(ground, stored),
+        recovery=recovery,
+        ability=ability,
+        budget=read_budget(ground),
+        membership=membership,
+    )
+
+
+@dataclass
+class _Lines:
+    """The lines of all subjects."""
+
+    verdicts: list[VerdictLine] = field(default_factory=list)
+    facts: list[FactLine] = field(default_factory=list)
+    groups: list[GroupLine] = field(default_factory=list)
+    matrix: list[MatrixCell] = field(default_factory=list)
+    worst: list[WorstLine] = field(default_factory=list)
+    reversals: tuple[ReversalLine, ...] = ()
+    untested: Sentences = ()
+
+
+def _by_subject(evidence: AuditEvidence, kept_knowledge: KeptKnowledge, resamples: int) -> _Lines:
+    """The verdicts on every subject, and its evidence."""
+    ground, tested, suppressed = evidence.ground, evidence.tested, evidence.ground.plan.suppressed
+    lines, levels = _Lines(), levels_of(ground, tested)
+    # The positive control is not compared with methods.
+    methods = [name for name in ground.plan.audited if name != suppressed]
+    orders_compared = compares_orders(tested, len(methods), resamples)
+    expressed_by: dict[str, Expressed] = {}
+    for subject in ground.plan.audited:
+        expressed = expressed_in(ground, tested, subject)
+        cells, worst = subject_lines(ground, tested, levels, subject, expressed)
+        lines.matrix += cells
+        lines.worst += worst
+        # The draws of a subject take a megabyte, so that they are kept only for this comparison.
+        if orders_compared and subject in methods:
+            expressed_by[subject] = expressed
+        shared = {**vars(evidence), "ground": ground.about(subject)}
+        about = SubjectEvidence(
+            **shared,
+            subject=subject,
+            expressed=expressed,
+            placements=evidence.membership.differences(subject),
+            losses=kept_knowledge.losses(subject),
+        )
+        lines.verdicts += verdicts(about)
+        # What the positive control gives away is no leak.
+        if subject != suppressed:
+            for of_claim in about.decided.values():
+                lines.facts += of_claim.facts
+                lines.groups += of_claim.groups
+    lines.reversals = reversal_lines(ground, tested.scales, expressed_by)
+    if not orders_compared:
+        lines.untested = (
+            f"Whether scores rank the {len(methods)} models in other orders was not tested: the pairs are too many.",
+        )
+    return lines
+
+
+def _warnings(ground: Ground, tested: TestedFormats) -> Iterator[str]:
+    """Name in a sentence each reason that keeps claims about all models open."""
+    yield from weak_controls(ground)
+    for doubt in ground.doubts:
+        yield sentence(f"No claim that rests on controls holds here: {doubt}")
     most = max(tested.judged, key=lambda scale: len(scale.same), default=None)
     if most is not None and most.same:
         yield (
             f"{len(most.same)} of {len(most.items)} facts cannot be judged in {most.name}: all controls score like the "
             "target there, so that they count as untested."
         )
+
+
+def _of_subjects(ground: Ground) -> Iterator[str]:
+    """The same about single models. A cluster of alike models has one sentence."""
+    doubted: dict[str, list[str]] = {}
+    for name, doubt in ground.doubts_of.items():
+        if name != ground.plan.target:
+            doubted.setdefault(doubt, []).append(name)
+    for doubt, names in doubted.items():
+        yield sentence(f"No claim about {first_of(names)} that rests on controls holds here: {doubt}")
 
 
 def _with_checked_controls(ground: Ground) -> tuple[Ground, Sentences]:

@@ -75,25 +75,25 @@ def mt_bench(
     conversations += [("turn 2", _told(talk), reply) for talk, reply in zip(talks, seconds, strict=True)]
     log = output_dir / "grades.jsonl"
     # Grades of a whole group alone: a batch that a kill cut short would round otherwise.
-    n_graded = len(read_log(log)) // AT_ONCE * AT_ONCE
-    write_jsonl(log, read_log(log)[:n_graded])
-    for start in range(n_graded, len(conversations), AT_ONCE):
+    stored = read_log(log)
+    graded = stored[: len(stored) // AT_ONCE * AT_ONCE]
+    write_jsonl(log, graded)
+    for start in range(len(graded), len(conversations), AT_ONCE):
         group = conversations[start : start + AT_ONCE]
         judged = grader.judge.judge([Request("quality", before, reply) for _, before, reply in group])
-        lines = []
         for (turn, before, reply), judgement in zip(group, judged, strict=True):
-            row = {"turn": turn, "question": before, "answer": reply, "grade": judgement.score}
-            lines.append(json_line({**row, "failure": judgement.failure}))
-        append_lines(log, lines)
+            row = {"turn": turn, "question": before, "answer": reply}
+            graded.append({**row, "grade": judgement.score, "failure": judgement.failure})
+        append_lines(log, map(json_line, graded[start:]))
     rows = []
     for turn in ("turn 1", "turn 2"):
-        graded = [row for row in read_log(log) if row["turn"] == turn]
-        grades = [row["grade"] for row in graded if row["grade"] is not None]
+        of_turn = [row for row in graded if row["turn"] == turn]
+        grades = [row["grade"] for row in of_turn if row["grade"] is not None]
         if not grades:
-            reasons = {row["failure"] for row in graded}
+            reasons = {row["failure"] for row in of_turn}
             log.unlink()  # Another judge grades all answers.
             raise InputError(f"The judge graded no answer of {turn} ({', '.join(reasons)}). Take another judge.")
-        counts = {"graded": len(grades), "not graded": len(graded) - len(grades)}
+        counts = {"graded": len(grades), "not graded": len(of_turn) - len(grades)}
         rows.append({"turn": turn, "grade": sum(grades) / len(grades), **counts})
     write_json(done, rows)
     return rows

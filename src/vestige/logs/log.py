@@ -334,8 +334,9 @@ class LogReading:
             self.unread.append(f"{label}: the score is missing on all {len(values)} questions")
             return
         scale = self.scales.get(measurement.name)
-        nats = scale.nats if scale is not None else bool(self.lower) and is_loss(measurement.name)
-        if measurement.score_type in ("hit", "overlap") and (nats or (scale is not None and is_loss(measurement.name))):
+        # A loss that is stated in another way is refused below.
+        in_nats = (scale and scale.nats) or ((scale or self.lower) and is_loss(measurement.name))
+        if measurement.score_type in ("hit", "overlap") and in_nats:
             problem = self._nats_problem(measurement.name, values)
             if problem:
                 self.unread.append(f"{label}: {problem}")
@@ -392,12 +393,12 @@ class LogReading:
         scale, scores, label = self.scales.get(name), values[~np.isnan(values)], one_line(name, width=60)
         if re.search("perplexity|ppl", _plain(name)):
             return "a perplexity is the exponential of a loss; give the loss, its logarithm"
-        if (scale is None and not _MEAN.search(_plain(name))) or (scale is not None and not scale.nats):
+        if not (scale.nats if scale else _MEAN.search(_plain(name))):
             return (
                 "a loss has no range, and is judged as a probability a token. State it: --logs "
                 f"score:{label}=nats for the mean over the tokens, score:{label}=nats/COLUMN for their sum"
             )
-        if scale is not None and scale.tokens and name not in self.divided:
+        if scale and scale.tokens and name not in self.divided:
             return (
                 f"only rows of your own have a column {one_line(scale.tokens, width=40)}; give the mean over the tokens"
             )
@@ -475,46 +476,12 @@ def hits_or_graded(scores: Iterable[float]) -> ScoreType:
     return "overlap"
 
 
+_RIGHT = "true yes y pass passed correct c wahr vrai verdadero vero verdadeiro waar sant prawda"
+_WRONG = "false no fail failed incorrect i n falsch faux falso onwaar falskt fałsz"
 _WORDS = {
-    **dict.fromkeys(
-        (
-            "true",
-            "yes",
-            "y",
-            "pass",
-            "passed",
-            "correct",
-            "c",
-            "wahr",
-            "vrai",
-            "verdadero",
-            "vero",
-            "verdadeiro",
-            "waar",
-            "sant",
-            "prawda",
-        ),
-        1.0,
-    ),
+    **dict.fromkeys(_RIGHT.split(), 1.0),
     **dict.fromkeys(("partial", "p"), 0.5),
-    **dict.fromkeys(
-        (
-            "false",
-            "no",
-            "fail",
-            "failed",
-            "incorrect",
-            "i",
-            "n",
-            "falsch",
-            "faux",
-            "falso",
-            "onwaar",
-            "falskt",
-            "fałsz",
-        ),
-        0.0,
-    ),
+    **dict.fromkeys(_WRONG.split(), 0.0),
 }
 """Scores that tools write as words. Inspect's C, P, I and N are correct, partial, incorrect and no answer. Excel writes
 truth values in its own language.

@@ -225,12 +225,15 @@ def _add(reading: LogReading, block: _Block, columns: TextMapping) -> None:
     for row in block.rows:
         stated = str(row.get(column["split"]) or "") if column["split"] else ""
         by_split.setdefault(stated, []).append(row)
+    sets = {stated.lower().partition("_")[0] for stated in by_split}
     for stated, rows in by_split.items():
         split = stated or split_key
         # As in `retain_heldout` and TOFU's `forget10`.
-        first = split.lower().partition("_")[0].rstrip("0123456789")
-        if first in ("forget", "retain"):
-            split = first
+        first = split.lower().partition("_")[0]
+        part = first.rstrip("0123456789")
+        # Two forget sets of one table are not one: the user says which of them is judged.
+        if part in ("forget", "retain") and sum(name.rstrip("0123456789") == part for name in sets) == 1:
+            split = part
         # Other words for a part of the data are a task, whose split the user says.
         reading.task = "" if split in _DATA_SPLITS else split or TASKS.join(outer)
         _add_rows(reading, split if split in _DATA_SPLITS else "forget", rows, column, scores)

@@ -235,6 +235,8 @@ def near_hits(rows: Rows, trusted: Collection[str] = (), among: Collection[str] 
     for names in groups.values():
         members = np.array([rows[name] for name in names])
         scored = members[0][~np.isnan(members).any(axis=0)]
+        if not len(scored):
+            continue
         p = equal_by_chance(len(scored), float(scored.mean()), usual, len(names))
         for name in names[1:]:
             if p < SURE and not (names[0] in trusted and name in trusted):

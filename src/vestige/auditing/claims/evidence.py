@@ -1,6 +1,6 @@
 """The evidence on which every claim is decided, and the findings about one subject that it is read from."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from vestige.artifacts.audits import BudgetLine, Claim
@@ -15,26 +15,34 @@ from vestige.metrics.verdicts import ClaimVerdict, Evidence
 NO_CONTROL = "no retrained control was given (vestige finetune --forget trains one)"
 
 
-@dataclass(frozen=True)
-class SubjectEvidence:
-    """The findings about one subject. Each claim reads some of these findings.
+@dataclass(frozen=True, kw_only=True)
+class AuditEvidence:
+    """The findings that all subjects share.
 
     `tested` are formats with replies or answer probabilities, and `stored` formats with hidden states. `groups` and
-    `stored_groups` are the same by contract or person. `placements` are `Membership.differences` of the subject.
-    `decided` has the claims about this subject so far.
+    `stored_groups` are the same by contract or person.
     """
 
-    subject: str
     ground: Ground
     tested: TestedFormats
     groups: Mapping[str, ScaleByGroup]
-    expressed: Expressed
     stored: TestedFormats
     stored_groups: Mapping[str, ScaleByGroup]
     recovery: Recovery
     ability: AttackAbility
-    budget: Sequence[BudgetLine]
+    budget: tuple[BudgetLine, ...]
     membership: Membership
+
+
+@dataclass(frozen=True, kw_only=True)
+class SubjectEvidence(AuditEvidence):
+    """The findings about one subject. Each claim reads some of these findings.
+
+    `placements` are `Membership.differences` of the subject. `decided` has the claims about this subject so far.
+    """
+
+    subject: str
+    expressed: Expressed
     placements: tuple[list[Evidence], list[str]]
     losses: ClaimEvidence
     decided: dict[Claim, ClaimEvidence] = field(default_factory=dict)
