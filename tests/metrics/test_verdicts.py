@@ -59,12 +59,12 @@ def test_the_defaults_are_the_designs():
 
 def test_margins_in_bits_grow_with_the_gap_and_a_stricter_one_stays():
     # A gap of 40 bits: 5 %, 20 % and 50 % of it.
-    assert DEFAULTS.of_gap(40).margins("bits") == (2.0, 8.0)
-    assert DEFAULTS.of_gap(40).delta_group_bits == 20.0
+    assert DEFAULTS.of_gap(40.0).margins("bits") == (2.0, 8.0)
+    assert DEFAULTS.of_gap(40.0).delta_group_bits == 20.0
     strict = DEFAULTS.model_copy(update={"delta_wide_bits": 5.0, "delta_bits": 1.0})
-    assert strict.of_gap(40).margins("bits") == (1.0, 5.0)
-    assert DEFAULTS.of_gap(20, alone=True).margins("bits") == (2.0, 4.0)
-    assert strict.of_gap(20, alone=True).margins("bits") == (1.0, 4.0)
+    assert strict.of_gap(40.0).margins("bits") == (1.0, 5.0)
+    assert DEFAULTS.of_gap(20.0, alone=True).margins("bits") == (2.0, 4.0)
+    assert strict.of_gap(20.0, alone=True).margins("bits") == (1.0, 4.0)
 
 
 @pytest.mark.parametrize(
