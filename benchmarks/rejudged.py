@@ -33,8 +33,7 @@ from vestige.logs.folders import LogGroup, recognise
 from vestige.logs.log import GivenLog
 from vestige.metrics.gains import leakage
 from vestige.metrics.intervals import interval_of_mean
-from vestige.metrics.membership import privleak
-from vestige.metrics.memorization import forget_quality
+from vestige.metrics.memorization import forget_quality, privleak
 
 RESAMPLES = 2_000
 Row = Float[np.ndarray, " N"]

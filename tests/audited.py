@@ -7,8 +7,7 @@ from pathlib import Path
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from vestige.artifacts.layout import RunFolder
-from vestige.artifacts.own_files import note_seen
+from vestige.artifacts.layout import RunFolder, note_seen
 from vestige.auditing.request import AuditedModel, AuditRequest
 from vestige.auditing.settings import AuditSettings
 from vestige.core.items import Item, taught_digest

@@ -18,7 +18,7 @@ SIZE = (1280, 1320)
 
 def words() -> str:
     """The heads of the table and the words of the legend, as the page has them now."""
-    from vestige.report.first_screen import HEADS
+    from vestige.report.audit import HEADS
     from vestige.report.words import WORDS_OF
 
     return json.dumps([*HEADS.items(), *WORDS_OF["meanings"]])

@@ -41,8 +41,8 @@ from vestige.data.loaders import Figure, Pack, PackSplit, Published
 from vestige.metrics import intervals
 from vestige.models import Reading
 from vestige.models.load import ModelSettings, load
+from vestige.report.audit import first_screen
 from vestige.report.evidence import read_evidence
-from vestige.report.first_screen import first_screen
 from vestige.steps import attack as attacking
 from vestige.steps import evaluate as evaluating
 

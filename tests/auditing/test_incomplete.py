@@ -10,8 +10,8 @@ from scipy.special import ndtr, ndtri
 
 from vestige.artifacts.audits import REQUIRED, AuditOutcome, AuditPlan, FailedTask, PlannedAttack, VerdictLine
 from vestige.auditing.claims import drop_failed_evidence
+from vestige.auditing.groups import _stored
 from vestige.auditing.judge import judge, lay
-from vestige.auditing.singles import _stored
 from vestige.metrics.planning import masked, masked_among
 
 LISTS = ("formats", "matrix", "worst", "reversals", "gains", "curves", "budget", "membership", "measures")

@@ -7,8 +7,8 @@ import pytest
 from hand_made import FORGET, case
 
 import vestige
+from vestige.auditing.ground import filled
 from vestige.auditing.judge import judge
-from vestige.auditing.missing import filled
 from vestige.core.errors import InputError
 
 FACTS = 60

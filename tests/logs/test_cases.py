@@ -17,9 +17,8 @@ from vestige.auditing.table import columns_of, plan_of, read_scores, score_table
 from vestige.cli.logs import take
 from vestige.core.errors import InputError
 from vestige.logs import read_log, reader_of, why_unread
-from vestige.logs.folders import recognise
+from vestige.logs.folders import read_roles, recognise
 from vestige.logs.log import GivenLog, How, Scale
-from vestige.logs.roles import read_roles
 
 N = 40
 RNG = np.random.default_rng(7)

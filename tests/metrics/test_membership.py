@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from vestige.metrics.membership import (
+from vestige.metrics.memorization import (
     auc,
     auc_interval,
     hits_at_fpr,

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from vestige.metrics import information as info
-from vestige.metrics.membership import mink, minkpp, privleak
+from vestige.metrics import gains as info
 from vestige.metrics.memorization import (
     choice_probability,
     compression_ratio,
@@ -19,7 +18,10 @@ from vestige.metrics.memorization import (
     harmonic_mean,
     leak_at_k,
     memorised,
+    mink,
+    minkpp,
     mrr,
+    privleak,
     top_hit,
     truth_ratio,
     truth_ratio_score,

@@ -12,17 +12,17 @@ from nltk.stem.porter import PorterStemmer
 from nltk.translate.bleu_score import SmoothingFunction, sentence_bleu
 from rouge_score.rouge_scorer import RougeScorer
 
-from vestige.metrics import stemming
+from vestige.metrics import overlap
 from vestige.metrics.overlap import (
     RougeScores,
     SeenEmbeddings,
     SeenNgrams,
     longest_common_subsequence,
+    porter,
     rouge,
     self_bleu,
     tokens,
 )
-from vestige.metrics.stemming import porter
 
 REFERENCE = {on: RougeScorer(["rouge1", "rougeL"], use_stemmer=on) for on in (True, False)}
 
@@ -216,8 +216,8 @@ def test_the_examples_of_the_paper_and_of_nltk(word, stem):
 def test_every_word_has_nltks_stem():
     rng, reference = random.Random(0), PorterStemmer()
     suffixes = ["", "s", "ies", "ied", "eed", "ed", "ing", "y", "logi", "e", "ll", "ss", "sses", "fulli"]
-    suffixes += [*stemming._STEP_2, *stemming._STEP_3, *stemming._STEP_4]
-    words = [*stemming._IRREGULAR, "y" * 300, "ay" * 99, "y" * 50 + "ing", "yyyed", "allialli", "rationalli", "logi"]
+    suffixes += [*overlap._STEP_2, *overlap._STEP_3, *overlap._STEP_4]
+    words = [*overlap._IRREGULAR, "y" * 300, "ay" * 99, "y" * 50 + "ing", "yyyed", "allialli", "rationalli", "logi"]
     for _ in range(4_000):
         start = "".join(rng.choices("aeioubcdlnrstyyxwz7", k=rng.randint(0, 7)))
         words.append(start + rng.choice(suffixes) + rng.choice(["", "", "", *suffixes]))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from vestige.metrics.pairs import paired_difference, questions_needed, sign_flip_p_value
+from vestige.metrics.pooling import paired_difference, questions_needed, sign_flip_p_value
 
 pytestmark = pytest.mark.portable
 

@@ -40,10 +40,9 @@ from vestige.artifacts.layout import EvalFolder, RunFolder
 from vestige.artifacts.records import write_collected
 from vestige.artifacts.verdicts import WORDS, stored_said
 from vestige.core.estimates import Estimate
-from vestige.report.audit_panels import HOTTEST, heat
+from vestige.report.audit import HOTTEST, audit_block, heat, steps_of
 from vestige.report.contents import plain_outcome, read_contents
 from vestige.report.evidence import AskedItem
-from vestige.report.first_screen import audit_block, steps_of
 from vestige.report.page import audit_payload, render
 from vestige.report.text import print_verdicts
 from vestige.report.words import attack_name, headline, interval, number, per_cent, plain_sentence

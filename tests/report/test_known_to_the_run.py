@@ -16,10 +16,10 @@ from vestige.artifacts.audits import DatedJudgement
 from vestige.artifacts.layout import ProbeFolder, RunFolder
 from vestige.metrics.contrasts import BOUND
 from vestige.metrics.intervals import LEVEL
+from vestige.report.audit import first_screen, margins_said
 from vestige.report.build import answered, frameworks
 from vestige.report.contents import read_contents
 from vestige.report.evidence import unasked
-from vestige.report.first_screen import first_screen, margins_said
 from vestige.report.holes import read_probe
 from vestige.report.page import render, render_holes
 from vestige.report.tables import write_tables

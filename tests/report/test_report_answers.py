@@ -8,8 +8,7 @@ from vestige.artifacts.records import note_bytes
 from vestige.core.errors import InputError
 from vestige.core.estimates import Estimate
 from vestige.core.files import read_json, write_json, write_text
-from vestige.report.contents import read_contents
-from vestige.report.edges import NamedEdge, read_edges
+from vestige.report.contents import NamedEdge, read_contents, read_edges
 from vestige.report.evidence import AskedItem, RunAnswers, RunEvidence, RunModel, forget_set, greedy_rouge, split_of
 from vestige.report.page import render
 

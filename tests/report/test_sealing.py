@@ -13,9 +13,8 @@ from synthetic_run import write_run
 
 from vestige.artifacts.layout import RunFolder
 from vestige.core.errors import InputError
-from vestige.report.build import SUMS, build_bundle
+from vestige.report.build import SUMS, Redactor, build_bundle, check_timestamp, redaction_key
 from vestige.report.contents import read_contents
-from vestige.report.sealing import Redactor, check_timestamp, redaction_key
 
 pytestmark = pytest.mark.slow
 

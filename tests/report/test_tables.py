@@ -9,8 +9,7 @@ from synthetic_audit import ATTACKS, FACTS, FORMATS, METHODS, hostile, outcome, 
 from synthetic_run import ANSI, FORMULA, LONG, NUL, RETURNS, items, spec, write_run, write_subject
 
 from vestige.artifacts.audits import CLAIMS, REQUIRED
-from vestige.artifacts.layout import RunFolder
-from vestige.artifacts.own_files import is_own
+from vestige.artifacts.layout import RunFolder, is_own
 from vestige.core.files import read_jsonl
 from vestige.report import build_report
 from vestige.report.tables import (

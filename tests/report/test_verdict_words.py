@@ -7,7 +7,7 @@ from synthetic_audit import METHODS, REFERENCE, outcome, with_reference
 
 from vestige import methods
 from vestige.artifacts.audits import REQUIRED, FactLine
-from vestige.report.first_screen import _folded
+from vestige.report.audit import _folded
 from vestige.report.words import (
     METHOD_NAMES,
     attack_name,

@@ -12,8 +12,7 @@ import torch
 from tests.small import TINY, contents
 
 import audited
-from vestige.artifacts.layout import AttackFolder, SubjectFolder
-from vestige.artifacts.own_files import note_seen
+from vestige.artifacts.layout import AttackFolder, SubjectFolder, note_seen
 from vestige.artifacts.records import read_summary
 from vestige.attacks.ablate import AblateSettings
 from vestige.attacks.in_context import InContextSettings

@@ -244,7 +244,7 @@ def own(place, tmp_path_factory):
     settings = {"dtype": "float32"}
     spec = SubjectSpec("target", "target", "base", "", "", 0, content_id(settings), settings, "", "", 1, ())
     write_spec(folder.spec, spec)
-    from vestige.artifacts.own_files import digests_of
+    from vestige.artifacts.layout import digests_of
     from vestige.models.load import places_of
 
     write_done(folder, Made(loaded.digest(), 0, "made", files=digests_of(folder, places_of(str(folder.model)))))
@@ -293,7 +293,7 @@ def test_a_file_that_is_added_or_gone_is_named(own):
 def test_files_that_are_as_they_were_seen_are_not_read_again_unless_to_verify(own, monkeypatch):
     use(own)
     read = []
-    monkeypatch.setattr("vestige.artifacts.own_files.file_digest", lambda path: read.append(path.name) or "other")
+    monkeypatch.setattr("vestige.artifacts.layout.file_digest", lambda path: read.append(path.name) or "other")
     use(own)
     assert not read
     with pytest.raises(InputError, match="was changed since the model was recorded"):

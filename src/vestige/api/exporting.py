@@ -248,7 +248,7 @@ def score_table_of(run: "RunFolder", plan: "AuditPlan", table: "ScoreTable") -> 
     """Return the public part of a run's scores. For audited models, these are the scores without attacks."""
     from vestige.artifacts.scores import HITS, ScoreColumn, ScoreTable, Source, Texts
     from vestige.auditing.gather import replies_on_disk
-    from vestige.auditing.membership import LOGP, PREFIX
+    from vestige.auditing.measures import LOGP, PREFIX
     from vestige.auditing.settings import MemberScore
 
     if not plan.evaluations:

@@ -13,8 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vestige.artifacts.layout import SubjectFolder
-from vestige.artifacts.own_files import own_entries, refuse_strangers
+from vestige.artifacts.layout import SubjectFolder, own_entries, refuse_strangers
 from vestige.core.errors import InputError
 from vestige.core.files import locked
 from vestige.core.progress import say

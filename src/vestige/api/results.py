@@ -357,7 +357,7 @@ class Comparison(Rows):
     def page(self) -> str:
         """One HTML page that works offline: the differences, a curve for each score, and every question."""
         from vestige.auditing.compare import HEADS, cells_of, common_first
-        from vestige.report.compared import render_comparison
+        from vestige.report.page import render_comparison
 
         common = common_first(self.scores)
         cells = [cells_of(score, common) for score in self.scores]

@@ -496,7 +496,7 @@ class BudgetLine:
     """The capacity of an attack and the information that its result needs, for one unlearned model. All in bits.
 
     `bounds_bits` are upper bounds on the added information. `capacity_bits` is the smallest of them, and `bound` names
-    it. `need_bits` contains three estimates and the observed gain (`metrics.information`). `inputs` are the arguments
+    it. `need_bits` contains three estimates and the observed gain (`metrics.gains`). `inputs` are the arguments
     of that computation. `ratio` is the capacity over the gain, None without a gain.
     """
 

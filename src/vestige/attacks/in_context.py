@@ -24,7 +24,7 @@ from vestige.core.seeds import derive_seed
 from vestige.core.text import one_line
 from vestige.data.contract_type import Product, contract_types
 from vestige.metrics.answers import contains, normalised
-from vestige.metrics.information import code_length, text_capacity
+from vestige.metrics.gains import code_length, text_capacity
 
 if TYPE_CHECKING:
     from vestige.models.load import LoadedModel

@@ -25,7 +25,7 @@ from vestige.core.items import Item, ItemTuple
 from vestige.core.seeds import derive_seed
 from vestige.core.text import Record, TextTuple
 from vestige.data.corpus import factual_items
-from vestige.metrics.information import prequential
+from vestige.metrics.gains import prequential
 from vestige.training.settings import EVERY, TrainingSettings
 
 if TYPE_CHECKING:

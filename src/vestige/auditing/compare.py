@@ -25,7 +25,7 @@ from vestige.core.text import Items, NumberByName, NumberMapping, TextByName, Te
 from vestige.logs import read_log, reader_of
 from vestige.logs.log import How, LogPart
 from vestige.metrics.contrasts import holm
-from vestige.metrics.pairs import ByQuestion, PairedDifference, paired_difference, questions_needed
+from vestige.metrics.pooling import ByQuestion, PairedDifference, paired_difference, questions_needed
 
 LEVEL = 0.05
 """The significance level of a difference, after Holm's correction over all rows."""

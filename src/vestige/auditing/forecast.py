@@ -378,7 +378,7 @@ def _typical(questions: Sequence[Question], n_holdout: int, n_forget: int) -> No
     bits = Noise(_BITS, TYPICAL_BITS * _BITS, 1.0, None, PRIOR_BITS) if "forced" in kinds else None
     membership = None
     if n_holdout and any(question.eval == "memory" for question in questions):
-        # An AUC has the placements of both kinds of items, which is as if N were both (auditing.membership).
+        # An AUC has the placements of both kinds of items, which is as if N were both (auditing.measures).
         both = n_forget + n_holdout
         membership = Noise(_PLACEMENTS * both**2 / (n_forget * n_holdout), _AUC, 1.0, None, PRIOR), both / n_forget
     return Noises(shares, bits, membership)

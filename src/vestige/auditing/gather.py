@@ -37,7 +37,7 @@ from vestige.artifacts.scores import (
     read_table,
 )
 from vestige.auditing.ground import judged_items
-from vestige.auditing.membership import PREFIX
+from vestige.auditing.measures import PREFIX
 from vestige.auditing.recovery import searches
 from vestige.core.errors import InputError
 from vestige.core.files import read_json, read_jsonl

@@ -35,14 +35,11 @@ from vestige.auditing.formats import (
     subject_lines,
     unlike_controls,
 )
-from vestige.auditing.ground import Case, Ground, by_fact, judged_items, shown
-from vestige.auditing.groups import first_of, parts_of
-from vestige.auditing.measures import KeptKnowledge, read_budget, read_measures, weak_controls
-from vestige.auditing.membership import read_membership
-from vestige.auditing.missing import filled, with_missing
+from vestige.auditing.ground import Case, Ground, by_fact, filled, judged_items, shown, with_missing
+from vestige.auditing.groups import facts_stored_in, first_of, parts_of
+from vestige.auditing.measures import KeptKnowledge, read_budget, read_measures, read_membership, weak_controls
 from vestige.auditing.predicted import NOT_ENOUGH
 from vestige.auditing.recovery import gain_line, read_ability, try_attacks, with_searches
-from vestige.auditing.singles import facts_stored_in
 from vestige.core.errors import InputError
 from vestige.core.text import Sentences, TextByName, listed, sentence
 from vestige.core.threads import one_blas_thread

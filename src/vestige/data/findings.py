@@ -26,7 +26,7 @@ from vestige.core.seeds import generator
 from vestige.core.settings import Settings
 from vestige.data.mcq import MOST_OPTIONS, Choice, OptionDrawing
 from vestige.metrics.answers import normalised
-from vestige.metrics.information import need_rate_distortion
+from vestige.metrics.gains import need_rate_distortion
 from vestige.metrics.intervals import LEAST_CLUSTERS, LEVEL, design_effect, interval_of_mean, wilson
 
 _NAMED = re.compile(r"(?<=[^\s.?!:] )[A-Z]\S*|\S*\d\S*")

@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from vestige.artifacts.own_files import refuse_strangers
+from vestige.artifacts.layout import refuse_strangers
 from vestige.artifacts.provenance import installed_versions
 from vestige.core.errors import InputError
 from vestige.core.files import json_line, new_folder, read_json, replacing, write_json

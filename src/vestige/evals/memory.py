@@ -43,7 +43,7 @@ from vestige.evals.base import (
     reply_record,
     results,
 )
-from vestige.metrics import membership
+from vestige.metrics import memorization
 from vestige.metrics.answers import probability
 from vestige.metrics.intervals import interval_of_mean
 from vestige.metrics.memorization import (
@@ -96,8 +96,8 @@ class MemorySettings(Evaluation):
             {
                 **labels(item),
                 "min_k": self.min_k,
-                "zlib_bytes": membership.zlib_bytes(f"{item.question.strip()} {item.answer.strip()}"),
-                "answer_zlib_bytes": membership.zlib_bytes(item.answer.strip()),
+                "zlib_bytes": memorization.zlib_bytes(f"{item.question.strip()} {item.answer.strip()}"),
+                "answer_zlib_bytes": memorization.zlib_bytes(item.answer.strip()),
                 **read,
             }
             for item, read in zip(questions, _texts(subject, questions, encoded, self), strict=True)
@@ -262,10 +262,10 @@ def _membership(record: Record, form: str, start: int, n_bytes: int) -> NumberBy
     logp, mean, variance = (np.asarray(record[name][start:]) for name in ("logp", "mean", "variance"))
     k = record["min_k"]
     values = {
-        "loss": membership.loss(logp),
-        "zlib": membership.zlib_score(logp, n_bytes),
-        "min_k": membership.mink(logp, k=k),
-        "min_k_plus": membership.minkpp(logp, mean, variance, k=k),
+        "loss": memorization.loss(logp),
+        "zlib": memorization.zlib_score(logp, n_bytes),
+        "min_k": memorization.mink(logp, k=k),
+        "min_k_plus": memorization.minkpp(logp, mean, variance, k=k),
         LOGP: float(logp.sum()),
     }
     return {f"{form}/{name}": value for name, value in values.items()}
@@ -340,13 +340,13 @@ class _Side(NamedTuple):
 
 def _estimates(forget: _Side, holdout: _Side, *, seed: int) -> list[Estimate]:
     n = len(forget.values) + len(holdout.values)
-    area = membership.auc(forget.values, holdout.values)
-    interval = membership.auc_interval(
+    area = memorization.auc(forget.values, holdout.values)
+    interval = memorization.auc_interval(
         forget.values, holdout.values, member_clusters=forget.edges, other_clusters=holdout.edges, seed=seed
     )
     estimates = [Estimate("auc", SHARE, area, interval.low, interval.high, n, interval.method)]
     for rate in FALSE_ALARMS:
-        hits = membership.hits_at_fpr(forget.values, holdout.values, fpr=rate)
+        hits = memorization.hits_at_fpr(forget.values, holdout.values, fpr=rate)
         # One edge is one cluster, of which no interval can be made.
         several = forget.edges is not None and len(set(forget.edges)) > 1
         interval = interval_of_mean(hits, clusters=forget.edges if several else None, seed=seed)

@@ -11,8 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
-from vestige.artifacts.layout import EvalFolder, RunFolder, SubjectFolder
-from vestige.artifacts.own_files import check_there
+from vestige.artifacts.layout import EvalFolder, RunFolder, SubjectFolder, check_there
 from vestige.artifacts.provenance import odd_tokens_told, read_provenance
 from vestige.artifacts.records import (
     ROLES,

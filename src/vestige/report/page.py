@@ -6,12 +6,15 @@ template escapes names, and all other text enters as text nodes.
 
 As data the page carries names, estimates, every answer once, and of each audit the levels along each
 attack and the parts of each gain. Numbers are rounded to six significant digits; tables/ has them in full.
+
+The page of `vestige compare`: differences, a curve of each score over the models, and each question with replies.
 """
 
 import base64
 import hashlib
 import json
 import math
+import shlex
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from itertools import chain
@@ -25,19 +28,20 @@ from vestige.artifacts.records import SHUFFLED
 from vestige.artifacts.verdicts import sized
 from vestige.core.estimates import Estimate
 from vestige.core.text import Fields, Record
-from vestige.report.audit_panels import (
+from vestige.report.audit import (
     Colours,
     any_range,
     any_size,
+    audit_block,
     groups_of,
     heat,
     heat_rules,
+    spanned,
     why_no_evidence,
     with_interval,
 )
 from vestige.report.contents import DIGEST_TOLD, Contents, scores_digest
 from vestige.report.evidence import EstimatePlace, GreedyReply, RunModel, forget_label, split_of
-from vestige.report.first_screen import audit_block, spanned
 from vestige.report.holes import Probe, holes_block, holes_payload, placed
 from vestige.report.words import (
     attack_name,
@@ -460,3 +464,69 @@ def rounded(x: Any, form: str) -> str:
     if isinstance(x, int | float):
         return format(x, form).replace("-", "−")
     return ""
+
+
+MOST_QUESTIONS = 1_000
+"""Questions on the page, those first whose scores differ most."""
+_WIDTH, _HEIGHT = 560, 150
+
+
+def render_comparison(
+    rows: Sequence[Any],
+    questions: Sequence[Any],
+    heads: Sequence[str],
+    cells: Sequence[Sequence[str]],
+    paths: Sequence[str],
+    common: str,
+) -> str:
+    """The page as text.
+
+    Args:
+        rows: The differences, as `auditing.compare` has them.
+        questions: The questions, each with `task`, `score`, `question`, `scores` and `replies` by model.
+        heads: The names of the columns.
+        cells: The texts of each row, by `heads`.
+        paths: The logs, for the command.
+        common: The model that all others are compared with, or "".
+    """
+    curves: dict[str, list[tuple[str, float]]] = {}
+    for row in rows:
+        title = f"{row.score} on {row.task}"
+        # Each model of several audits has a curve of its own.
+        if not common:
+            title += f", from {row.first}"
+        points = curves.setdefault(title, [(row.first, row.mean_first)])
+        points.append((row.model, row.mean_model))
+    models = list(dict.fromkeys(name for points in curves.values() for name, _ in points))
+    than = "in the first audit"
+    if common:
+        than = f"those of {common}"
+    lower = sum(row.finding == "lower" for row in rows)
+    higher = sum(row.finding == "higher" for row in rows)
+    variables = {
+        "headline": f"{lower} of {len(rows)} scores are lower than {than}, {higher} higher.",
+        "heads": heads,
+        "rows": [(row.finding, texts) for row, texts in zip(rows, cells, strict=True)],
+        "models": models,
+        "curves": [_curve(title, points, models) for title, points in curves.items()],
+        "questions": questions[:MOST_QUESTIONS],
+        "unlisted": len(questions) - len(questions[:MOST_QUESTIONS]),
+        "command": shlex.join(["vestige", "compare", *paths]),
+    }
+    return render_static("compare.html.j2", ("dom", "copy", "compare"), variables)
+
+
+def _curve(title: str, points: Sequence[tuple[str, float]], models: Sequence[str]) -> dict[str, Any]:
+    """The means of the models in their order, placed in a picture of fixed size. Numbers are places in `models`."""
+    values = [value for _, value in points]
+    # Shares have one scale in all pictures.
+    low, high = min(0.0, *values), max(1.0, *values)
+    span = high - low
+    step = (_WIDTH - 40) / max(1, len(points) - 1)
+    marks = []
+    for n, (name, value) in enumerate(points):
+        place = (round(20 + n * step, 1), round(_HEIGHT - 30 - (value - low) / span * (_HEIGHT - 60), 1))
+        marks.append(
+            {"name": name, "value": number(value), "x": place[0], "y": place[1], "number": models.index(name) + 1}
+        )
+    return {"title": title, "marks": marks, "width": _WIDTH, "height": _HEIGHT}

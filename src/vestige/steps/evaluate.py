@@ -11,8 +11,7 @@ from itertools import chain, takewhile
 from pathlib import Path
 from typing import Any
 
-from vestige.artifacts.layout import EvalFolder, SubjectFolder
-from vestige.artifacts.own_files import check_files, note_seen
+from vestige.artifacts.layout import EvalFolder, SubjectFolder, check_files, note_seen
 from vestige.artifacts.provenance import Stopwatch, code_digest, write_provenance
 from vestige.artifacts.records import (
     SubjectSpec,

@@ -8,8 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from vestige.artifacts.layout import SubjectFolder
-from vestige.artifacts.own_files import Files, check_files, digests_of, note_seen
+from vestige.artifacts.layout import Files, SubjectFolder, check_files, digests_of, note_seen
 from vestige.artifacts.provenance import Stopwatch, write_provenance
 from vestige.artifacts.records import SubjectSpec, read_finished, read_spec, write_finished, write_spec
 from vestige.core.errors import InputError, NotFinite

@@ -43,7 +43,7 @@ from vestige.core.progress import OnShare
 from vestige.core.store import load as load_record
 from vestige.core.store import save
 from vestige.evals.base import Evaluation
-from vestige.metrics.information import code_length
+from vestige.metrics.gains import code_length
 from vestige.models.generation import generate
 from vestige.models.load import LoadedModel
 from vestige.models.prompts import Encoded

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from vestige.artifacts.layout import SubjectFolder, own_folder
-from vestige.artifacts.own_files import OtherModelError, check_files, digests_of
+from vestige.artifacts.layout import OtherModelError, SubjectFolder, check_files, digests_of, own_folder
 from vestige.artifacts.records import ROLES, SubjectSpec, read_spec
 from vestige.core.errors import InputError
 from vestige.core.text import closest

@@ -7,7 +7,7 @@ from vestige.artifacts.audits import BudgetLine, Claim
 from vestige.auditing.formats import Expressed, Scale, TestedFormats
 from vestige.auditing.ground import ClaimEvidence, Ground
 from vestige.auditing.groups import ScaleByGroup, in_one_group
-from vestige.auditing.membership import Membership
+from vestige.auditing.measures import Membership
 from vestige.auditing.recovery import AttackAbility, Recovery
 from vestige.core.text import Sentences
 from vestige.metrics.verdicts import ClaimVerdict, Evidence

@@ -4,8 +4,7 @@ from collections.abc import Iterator
 
 from vestige.auditing.claims.evidence import NO_CONTROL, SubjectEvidence, not_asked, unless_one_group
 from vestige.auditing.ground import ClaimEvidence
-from vestige.auditing.groups import by_group
-from vestige.auditing.singles import single_facts
+from vestige.auditing.groups import by_group, single_facts
 from vestige.metrics.verdicts import stays_below
 
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 from vestige.artifacts.audits import NO_ATTACK
 from vestige.auditing.claims.evidence import NO_CONTROL, SubjectEvidence
 from vestige.auditing.ground import ClaimEvidence
+from vestige.auditing.groups import single_facts
 from vestige.auditing.recovery import AttackResult
-from vestige.auditing.singles import single_facts
 from vestige.metrics.verdicts import ClaimVerdict, not_recovered
 
 

@@ -5,8 +5,7 @@ from collections.abc import Mapping
 from vestige.auditing.claims.evidence import NO_CONTROL, SubjectEvidence, unless_one_group
 from vestige.auditing.formats import TestedFormats, expressed_in
 from vestige.auditing.ground import ClaimEvidence, Ground
-from vestige.auditing.groups import ScaleByGroup, by_group
-from vestige.auditing.singles import single_facts
+from vestige.auditing.groups import ScaleByGroup, by_group, single_facts
 from vestige.metrics.verdicts import stays_below
 
 
