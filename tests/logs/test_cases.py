@@ -355,16 +355,16 @@ def test_tables_of_r_and_spreadsheets_are_read(tmp_path, text, scores):
     ],
 )
 def test_rows_in_any_dialect_of_csv_are_read(tmp_path, text, scores):
-    file = tmp_path / "rows.csv"
-    file.write_text(text)
-    (part,) = read_log(file).parts
+    (tmp_path / "rows.csv").write_text(text)
+    (part,) = read_log(tmp_path / "rows.csv").parts
     assert [None if math.isnan(score) else score for score in part.scores] == scores
 
 
-def test_text_that_is_not_utf8_is_named_as_such(tmp_path):
-    file = tmp_path / "rows.csv"
-    file.write_bytes("id,score\n1,0.5\n".encode("utf-16"))
-    assert "UTF-16" in why_unread(file)
+def test_rows_as_pandas_splits_them_and_text_in_utf16_are_read(tmp_path):
+    split = {"columns": ["id", "score"], "index": [3], "data": [[1, 0.5], [2, 0.25]]}
+    for name, text in (("a.json", json.dumps(split)), ("b.jsonl", '{"id": 1, "score": 0.5}\n{"id": 2, "score": 0.25}')):
+        (tmp_path / name).write_bytes(text.encode("utf-16"))
+        assert read_log(tmp_path / name).parts[0].scores.tolist() == [0.5, 0.25]
 
 
 @pytest.mark.parametrize("name", ["brier_score", "WER", "refusal rate", "bits_per_byte, none"])
@@ -503,14 +503,12 @@ def test_names_of_the_hub_and_changes_of_a_model_are_recognised(write):
     for name in (f"unlearn_{BASE}_forget10_NPO_lr1e-05__none", f"unlearn_{BASE}_forget10_NPO_lr1e-05__quantize_4",
                  f"{BASE}_full__quantize_4"):  # fmt: skip
         write(f"saves/results/{name}/TOFU_EVAL.json", by_probability([0.4] * 3))
-    further = {("unlearned", "NPO_lr1e-05"), ("unlearned", "NPO_lr1e-05 quantize_4")}
-    assert roles_in(folder) == KNOWN | further
+    assert roles_in(folder) == KNOWN | {("unlearned", "NPO_lr1e-05"), ("unlearned", "NPO_lr1e-05 quantize_4")}
 
 
 def test_links_are_followed_once_and_circles_end(write, tmp_path):
     folder = saves(write)
-    store = tmp_path / "store"
-    folder.rename(store)
+    store = folder.rename(tmp_path / "store")
     folder.mkdir()
     for name in ("eval", "unlearn"):
         (folder / name).symlink_to(store / name)
@@ -518,6 +516,14 @@ def test_links_are_followed_once_and_circles_end(write, tmp_path):
     assert roles_in(folder) == KNOWN
     (folder / "gone").symlink_to(tmp_path / "nowhere")
     assert recognise([folder]).left_out[-1][0] == folder / "gone"
+
+
+def test_what_an_earlier_audit_wrote_into_the_folder_is_no_log(write):
+    folder = saves(write)
+    written = [write(f"saves/{name}", {"schema": 1}) for name in ("audit/a/plan.json", "tables/a.csv", "verdicts.json")]
+    assert {path for path, _ in recognise([folder]).left_out} == {*written}
+    (folder / "run.toml").touch()
+    assert not recognise([folder]).left_out
 
 
 def test_a_link_into_the_hubs_store_is_read_by_its_own_name(write, tmp_path):
@@ -723,15 +729,15 @@ def test_tables_of_spreadsheets_and_json_are_read_and_totals_refused(write, tmp_
     for file in files:
         assert reader_of(file) == ""
         assert [row["score"] for row in read_scores(file)] == [0, 0.25, 0.5, 0.75]
-    for number, (changed, why) in enumerate(
-        [
-            ({"data": rows, "more": rows}, "contains other lists next to data"),
-            ({"a": rows, "b": rows}, "several lists of rows"),
-            ([*rows, {**rows[0], "model": "Full", "item": "5"}], "one name for one model"),
-            ([{**rows[0], "score": "55%"}, {**rows[1], "score": "0.5"}], "per cent sign"),
-            ([*rows, {"model": "mean", "role": "", "item": "", "score": 0.4}], "row that sums up"),
-        ]
-    ):
+    wrong = [
+        ({"data": rows, "more": rows}, "contains other lists next to data"),
+        ({"a": rows, "b": rows}, "several lists of rows"),
+        ({"columns": ["a"], "data": [[1], [1, 2]]}, "more or fewer cells"),
+        ([*rows, {**rows[0], "model": "Full", "item": "5"}], "one name for one model"),
+        ([{**rows[0], "score": "55%"}, {**rows[1], "score": "0.5"}], "per cent sign"),
+        ([*rows, {"model": "mean", "role": "", "item": "", "score": 0.4}], "row that sums up"),
+    ]
+    for number, (changed, why) in enumerate(wrong):
         with pytest.raises(InputError, match=why):
             read_scores(write(f"wrong{number}.json", changed))
 

@@ -93,8 +93,7 @@ def _torch() -> Iterator[Finding]:
     slow = rates["bfloat16"] >= 1.2 * rates["float32"]
     yield Finding("products", "note" if slow else "ok", said_of_rates(rates))
     if torch.cuda.is_available():
-        cards = [torch.cuda.get_device_name(k) for k in range(torch.cuda.device_count())]
-        yield Finding("cards", "ok", ", ".join(cards))
+        yield Finding("cards", "ok", ", ".join(map(torch.cuda.get_device_name, range(torch.cuda.device_count()))))
     # It may be installed where there is no card, and then lists none.
     elif shutil.which("nvidia-smi") and subprocess.run(["nvidia-smi", "-L"], capture_output=True).stdout.strip():
         # A torch that was built without CUDA, or for a newer driver, is the usual reason why a run is slow.
@@ -118,10 +117,8 @@ def matrix_rates() -> NumberByName:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     rates: NumberByName = {}
     for dtype in (torch.float32, torch.bfloat16):
-        left, right = (
-            torch.ones(512, 1024, dtype=dtype, device=device),
-            torch.ones(1024, 1024, dtype=dtype, device=device),
-        )
+        left = torch.ones(512, 1024, dtype=dtype, device=device)
+        right = left.new_ones(1024, 1024)
         seconds: list[float] = []
         for _ in range(4):
             began = time.perf_counter()
@@ -183,8 +180,7 @@ def _folder(folder: Path) -> Iterator[Finding]:
 def _models() -> Iterator[Finding]:
     from vestige.models.embedder import minilm_folder
 
-    absent = "is not here (vestige models get minilm); only probe needs it"
-    embedder = absent
+    embedder = "is not here (vestige models get minilm); only probe needs it"
     if minilm_folder():
         embedder = "is here"
     yield Finding("models", "ok", f"cache {cache_folder()}; the sentence embedder {embedder}")

@@ -30,8 +30,7 @@ def export_command(call: Call, as_json: bool = False) -> None:
             by_model[name] = public
         elif len(given) > 1:
             raise InputError("--model-id repeats a model. Give MODEL=ORG/NAME for each model.")
-    files = call.run(model_id=by_model or "".join(given))
-    paths = [str(path) for path in files]
+    paths = [str(path) for path in call.run(model_id=by_model or "".join(given))]
     to = call.arguments["to"]
     if to in SCORES:
         folder = call.arguments.get("output_dir")

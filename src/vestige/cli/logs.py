@@ -82,8 +82,8 @@ def take(
         # The name of a file may hold = itself: with no role before it the whole word is a path.
         if stating and kind in ROLES:
             name, _, attack = name.partition("@")
-            for file in files_of(Path(value), score):
-                logs.append(GivenLog(kind, name or Path(value).stem, file, attack, key=name))
+            stem = Path(value).stem
+            logs += [GivenLog(kind, name or stem, file, attack, key=name) for file in files_of(Path(value), score)]
         elif stating and key == "roles":
             roles = Path(value)
         elif stating and not name.strip():
@@ -340,10 +340,10 @@ def _in_words(left_out: "Sequence[Unused]") -> list[str]:
     places: dict[str, list[str]] = {}
     for path, why in left_out:
         places.setdefault(why, []).append(one_line(str(path), width=200))
-    reasons = []
-    for why, paths in places.items():
-        reasons.append(f"{len(paths)} log{'s' * (len(paths) > 1)} ({paths[0]}{', ...' * (len(paths) > 1)}): {why}")
-    return reasons
+    return [
+        f"{len(paths)} log{'s' * (len(paths) > 1)} ({paths[0]}{', ...' * (len(paths) > 1)}): {why}"
+        for why, paths in places.items()
+    ]
 
 
 _MOST_DROPPED = 5

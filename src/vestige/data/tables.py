@@ -71,6 +71,26 @@ def as_utf8(content: bytes) -> bytes:
     return content
 
 
+def as_rows(source: str, value: Any, *, whole: bool = True) -> Any:
+    """The rows of a table as pandas writes it with orient="split". Any other value as it is.
+
+    Args:
+        source: The name of the file.
+        value: The JSON value of the file.
+        whole: The last row is not cut off.
+
+    Raises:
+        InputError: A row has more or fewer cells than there are columns.
+    """
+    match value:
+        case {"columns": [str(), *_] as names, "data": [list(), *_] as rows}:
+            _refuse_doubled(source, names)
+            if whole and any(len(row) != len(names) for row in rows):
+                raise InputError(f"{source}: a row has more or fewer cells than there are columns. Correct it.")
+            return [dict(zip(names, row, strict=False)) for row in rows]
+    return value
+
+
 def text_lines(path: Path) -> list[str]:
     """The lines of a plain text file that are not blank, without the blanks around them. There is one at least."""
     # Not `splitlines`, which also breaks at U+2028 and other signs that stand inside texts.
@@ -198,7 +218,7 @@ def _json(source: str, content: bytes) -> SourceTable:
     """A list of objects, an object with one under "data", or (as TOFU publishes .json) an object a line."""
     text = decoded(source, content)
     try:
-        value = parsed(source, text)
+        value = as_rows(source, parsed(source, text))
     except InputError as error:
         # One object ends and more follows: JSON Lines under the name .json.
         if getattr(error.__cause__, "msg", "") == "Extra data" and text.lstrip().startswith("{"):

@@ -133,8 +133,6 @@ def why_unread(path: Path) -> str:
         return "it is packed; unpack it first"
     if stem.startswith((*_MODEL_FILES, "adapter_config", "model.", "pytorch_model")) or stem.endswith(".index"):
         return "it is a file of a model, and no log"
-    if start.head[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        return "it is text in UTF-16; save it as UTF-8"
     if path.suffix.lower() in (".csv", ".tsv"):
         return f"no column of it is known as a score; name one as --logs column:score=NAME, or {_ADVICE}"
     if isinstance(value, dict) and {"results", "configs"} <= value.keys():
@@ -172,11 +170,13 @@ def _walk(folder: Path, above: frozenset[Path]) -> Iterator[Path]:
         entries = sorted(folder.iterdir())
     except OSError as error:
         raise InputError(f"{folder}: cannot be read ({error.strerror or error}). Check the folder's rights.") from error
+    # Version control holds no logs, and its files are many. Nor does an audit that was written here.
+    passed = {".git", "audit", "tables", "verdicts.json"} if folder / "run.toml" in entries else {".git"}
     for entry in entries:
+        if entry.name in passed:
+            continue
         if entry.is_dir():
-            # Version control holds no logs, and its files are many.
-            if entry.name != ".git":
-                yield from _walk(entry, above | {real})
+            yield from _walk(entry, above | {real})
         elif Path(entry.name.lower().removesuffix(packed_as(entry))).suffix in SUFFIXES or not entry.exists():
             # A link that leads nowhere is named among the files that are left out.
             yield entry

@@ -235,10 +235,8 @@ def _right_options(
         agrees = []
         for values, place, row in zip(options, places, rows, strict=True):
             hit = number_of(row.get("acc"))
-            if place is not None and hit is not None:
-                agrees.append((int(np.argmax(values)) == place) == (hit == 1.0))
-            elif place is not None:
-                agrees.append(True)
+            if place is not None:
+                agrees.append(hit is None or (int(np.argmax(values)) == place) == (hit == 1.0))
         share = sum(agrees) / len(rows)
         # Ties between options are rare, and which one wins is not logged.
         if share > 0.95 and share > agreement:

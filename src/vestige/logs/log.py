@@ -20,6 +20,7 @@ from vestige.core.errors import InputError
 from vestige.core.files import MOST_READ, open_input, read_bytes, read_json
 from vestige.core.store import typed
 from vestige.core.text import Fields, Record, TextByName, TextTuple, one_line
+from vestige.data.tables import as_utf8
 
 Scores = Float[np.ndarray, " N"]
 
@@ -212,13 +213,13 @@ def _begun(head: bytes, whole: bool) -> Any:
 def beginning(path: Path) -> Beginning:
     """The beginning of a file."""
     with open_input(path) as file:
-        head = file.read(_HEAD)
+        head = as_utf8(file.read(_HEAD))
         return Beginning(path, head, not file.read(1))
 
 
 def read_value(path: Path) -> Any:
     """The JSON value of a file. A damaged file is refused with line and column."""
-    content = read_bytes(path)
+    content = as_utf8(read_bytes(path))
     try:
         return from_json(content, cache_strings="keys")
     except ValueError:
@@ -226,22 +227,7 @@ def read_value(path: Path) -> Any:
         return read_json(path)
 
 
-_LOWER = frozenset(
-    {
-        "brier_score",
-        "brier",
-        "ter",
-        "wer",
-        "cer",
-        "edit_distance",
-        "levenshtein",
-        "bits_per_byte",
-        "refusal",
-        "refused",
-        "refusal_rate",
-        "refusals",
-    }
-)
+_LOWER = "brier_score brier ter wer cer edit_distance levenshtein bits_per_byte refusal refused refusal_rate refusals"
 """Scores that are lower for a model that knows more. Of other names the target's place beside its controls tells."""
 _NATS = re.compile(
     r"(?<![a-z])(?:loss(?:es)?|nll|cross_?entropy|log_?(?:p|probs?|probability|likelihoods?|liks?)|perplexity|ppl)(?![a-z])"
@@ -258,11 +244,12 @@ def is_loss(name: str) -> bool:
         >>> [is_loss(name) for name in ("avg_gt_loss", "raw_logprobs", "glossary")]
         [True, True, False]
     """
-    return not name.startswith(FROM_NATS) and bool(_NATS.search(_plain(name)))
+    return not name.startswith(FROM_NATS) and bool(_NATS.search(plain(name)))
 
 
-def _plain(name: str) -> str:
-    return re.sub(r"[\s-]+", "_", name.casefold())
+def plain(name: str) -> str:
+    """The name of a column or score in lower case, with underscores."""
+    return re.sub(r"[\s-]+", "_", name.strip().casefold())
 
 
 class LogReading:
@@ -271,7 +258,7 @@ class LogReading:
     def __init__(self, path: Path, how: How) -> None:
         self.path = path
         self.scales = how.scales
-        self.lower: frozenset[str] = frozenset() if how.any_direction else _LOWER
+        self.lower: frozenset[str] = frozenset() if how.any_direction else frozenset(_LOWER.split())
         self.parts: list[LogPart] = []
         self.unread: list[str] = []
         self.frames: set[str] = set()
@@ -391,9 +378,9 @@ class LogReading:
     def _nats_problem(self, name: str, values: Scores) -> str:
         """Why a loss cannot be read as a probability, "" if it can."""
         scale, scores, label = self.scales.get(name), values[~np.isnan(values)], one_line(name, width=60)
-        if re.search("perplexity|ppl", _plain(name)):
+        if re.search("perplexity|ppl", plain(name)):
             return "a perplexity is the exponential of a loss; give the loss, its logarithm"
-        if not (scale.nats if scale else _MEAN.search(_plain(name))):
+        if not (scale.nats if scale else _MEAN.search(plain(name))):
             return (
                 "a loss has no range, and is judged as a probability a token. State it: --logs "
                 f"score:{label}=nats for the mean over the tokens, score:{label}=nats/COLUMN for their sum"
@@ -677,7 +664,9 @@ def in_order(values: Any) -> list[Any]:
 def json_lines(path: Path) -> Iterator[Any]:
     """The JSON value of each line that is not empty."""
     with open_input(path, most=MOST_READ) as file:
-        for number, line in enumerate(file, 1):
+        # The lines of UTF-16 are not found in a file that is read piece by piece.
+        lines = file if as_utf8(file.peek()[:2]) else as_utf8(file.read()).splitlines()
+        for number, line in enumerate(lines, 1):
             if not line.strip():
                 continue
             try:

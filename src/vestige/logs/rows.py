@@ -12,8 +12,19 @@ from typing import Any, NamedTuple
 from vestige.artifacts.scores import Measurement
 from vestige.core.errors import InputError
 from vestige.core.text import Fields, Record, TextMapping, TextTuple, closest, one_line
-from vestige.data.tables import DELIMITERS, as_utf8, read_table, separated
-from vestige.logs.log import TASKS, Beginning, How, Log, LogReading, json_lines, number_of, read_value, refuse_repeated
+from vestige.data.tables import DELIMITERS, as_rows, read_table, separated
+from vestige.logs.log import (
+    TASKS,
+    Beginning,
+    How,
+    Log,
+    LogReading,
+    json_lines,
+    number_of,
+    plain,
+    read_value,
+    refuse_repeated,
+)
 from vestige.logs.open_unlearning import CHOICE, OVERLAP, PROBABILITY
 
 COLUMNS: Mapping[str, TextTuple] = {
@@ -70,10 +81,10 @@ def has_scores(start: Beginning, columns: TextMapping) -> bool:
         header = _header(start.head)
         if "score" in columns:
             return columns["score"] in header
-        names = {_plain(name) for name in header}
+        names = {plain(name) for name in header}
         return not names >= _OWNED and bool(names & SCORES.keys() or any(map(_OPTION.fullmatch, names)))
-    for block in _blocks(start.value, columns):
-        names = {_plain(str(name)) for name in block.rows[0]}
+    for block in _blocks(as_rows(str(start.path), start.value, whole=start.whole), columns):
+        names = {plain(str(name)) for name in block.rows[0]}
         if _scores_in(block.rows[:1], columns) and not names >= _OWNED:
             return True
     return False
@@ -118,11 +129,6 @@ def _by_model(blocks: Sequence[_Block], columns: TextMapping) -> list[_Block]:
     return apart
 
 
-def _plain(name: str) -> str:
-    """The name of a column in lower case, with underscores."""
-    return re.sub(r"[\s-]+", "_", name.strip().lower())
-
-
 def _models(blocks: Sequence[_Block]) -> dict[str, None]:
     """The models of a file that holds several, by the outermost keys. Empty where it holds one."""
     outer: dict[str, set[TextTuple]] = {}
@@ -138,7 +144,7 @@ def _models(blocks: Sequence[_Block]) -> dict[str, None]:
 
 def _header(head: bytes) -> list[str]:
     # The last character may be cut off.
-    text = as_utf8(head).decode("utf-8-sig", errors="ignore").encode()
+    text = head.decode("utf-8-sig", errors="ignore").encode()
     _, header = next(separated("the header", text, DELIMITERS), (1, []))
     return header
 
@@ -148,7 +154,7 @@ def _content(path: Path) -> Any:
         return [row.values for row in read_table(path).rows]
     if path.suffix.lower() == ".jsonl":
         return list(json_lines(path))
-    return read_value(path)
+    return as_rows(str(path), read_value(path))
 
 
 def _blocks(value: Any, columns: TextMapping | None = None, keys: TextTuple = ()) -> Iterator[_Block]:
@@ -182,11 +188,11 @@ def _scores_in(rows: Sequence[Record], columns: TextMapping) -> dict[str, Measur
     if "score" in columns:
         name = columns["score"]
         names = {name: None}
-        known = {_plain(name): Measurement(name, "own words", "overlap"), **SCORES}
+        known = {plain(name): Measurement(name, "own words", "overlap"), **SCORES}
     found: dict[str, Measurement] = {}
     for name in names:
-        if _plain(name) in known and any(number_of(row.get(name)) is not None for row in rows[:20]):
-            found[name] = known[_plain(name)]
+        if plain(name) in known and any(number_of(row.get(name)) is not None for row in rows[:20]):
+            found[name] = known[plain(name)]
     if len({m.group(1) for name in names if (m := _OPTION.fullmatch(name))}) > 1:
         # Whether the likeliest option is the right one follows from the probabilities.
         return {"options": CHOICE}
