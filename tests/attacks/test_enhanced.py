@@ -128,7 +128,7 @@ def test_prompts_in_passes_of_their_own_lose_as_much_as_together(nano, target):
     apart = objective(nano, target)
     alone = torch.cat([apart.losses([prompt]) for prompt in PROMPTS])
     torch.testing.assert_close(alone, apart.losses(PROMPTS), rtol=1e-5, atol=1e-5)
-    small = apart._losses(PROMPTS, token_budget=1)
+    small = apart.losses(PROMPTS, token_budget=1)
     torch.testing.assert_close(small, apart.losses(PROMPTS), rtol=1e-5, atol=1e-5)
 
 

@@ -264,7 +264,26 @@ def test_words_that_a_tokeniser_does_not_know_are_told_and_hide_no_rewriting():
     assert [prompter.unknown(text) for text in ("who sold it?", "who sold Empblq it?")] == [False, True]
     tokenizer.backend_tokenizer.normalizer = normalizers.Replace("sold", "goods")
     with pytest.raises(InputError, match="rewrites the question"):
-        prompter.prompt("who sold Empblq it?")
+        Prompter(tokenizer, max_tokens=200).prompt("who sold Empblq it?")
+
+
+def test_prompters_of_one_content_read_a_text_once_and_others_read_it_themselves(monkeypatch):
+    texts = ("Who sold the goods?", "Empblq LLC.")
+    first = Prompter(tiny_tokenizer(ITEMS), max_tokens=64)
+    prompt, encoded = first.prompt(texts[0]), first.encode(*texts)
+    same, other = Prompter(tiny_tokenizer(ITEMS), max_tokens=64), Prompter(tiny_tokenizer(ITEMS), max_tokens=64)
+    other.tokenizer.chat_template = other.tokenizer.chat_template.replace("<question>", "<question> ")
+    assert same == first != other
+    assert other.encode(*texts).ids != encoded.ids
+    for limits in ({"max_tokens": 4}, {"max_tokens": 64, "rows": 9}):
+        with pytest.raises(InputError):
+            Prompter(tiny_tokenizer(ITEMS), **limits).encode(*texts)
+    # A class that a model brings may read otherwise.
+    own = tiny_tokenizer(ITEMS)
+    own.__class__ = type("Own", (PreTrainedTokenizerFast,), {})
+    assert Prompter(own, max_tokens=64) != first
+    monkeypatch.setattr(Prompter, "_render", lambda *_: pytest.fail("read again"))
+    assert (same.prompt(texts[0]), same.encode(*texts)) == (prompt, encoded)
 
 
 def test_the_digest_changes_with_the_template():

@@ -207,13 +207,10 @@ class PrefixObjective:
                 return False
         return True
 
-    def losses(self, prompts: Sequence[Ids]) -> Float[Tensor, " W"]:
-        """The loss of each prompt. All prompts have the same length."""
-        return self._losses(prompts, token_budget=TOKEN_BUDGET)
-
     @within_memory
     @torch.inference_mode()
-    def _losses(self, prompts: Sequence[Ids], *, token_budget: int = TOKEN_BUDGET) -> Float[Tensor, " W"]:
+    def losses(self, prompts: Sequence[Ids], *, token_budget: int = TOKEN_BUDGET) -> Float[Tensor, " W"]:
+        """The loss of each prompt. All prompts have the same length."""
         longest = max(text.length(len(prompts[0])) for text in self.texts)
         step = max(1, logits_budget(self.subject, token_budget) // longest)
         losses = []
@@ -306,7 +303,7 @@ class PrefixObjective:
         logits = torch.empty(len(ids), 0, 0)
         # The streams of a subject without a guide are compared with nothing.
         layers = self.layers if self.guide is not None else ()
-        n_read = 1 + ids.shape[1] + behind.shape[1] - (0 if text.before else 1)
+        n_read = ids.shape[1] + behind.shape[1] + bool(text.before)
         with outputs_kept(model, layers, stops=model is self.guide) as outputs:
             logits = model(**rows, use_cache=False, logits_to_keep=n_read).logits.float()
         if not layers:

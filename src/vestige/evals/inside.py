@@ -55,6 +55,11 @@ class Compared:
     choice: Choice
     fit: bool
 
+    @property
+    def item(self) -> str:
+        """The item's id."""
+        return self.choice.item
+
 
 class InsideSettings(Evaluation):
     """How many answers are compared, and on how many retained items the probe is fitted."""
@@ -133,7 +138,7 @@ class InsideSettings(Evaluation):
             raise
         except InputError as error:
             # A family whose blocks cannot be told apart keeps no audit from its other questions.
-            return [{"item": _item(q), "edge": None, "unasked": f"{UNREAD}: {error}"} for q in questions]
+            return [{"item": q.item, "edge": None, "unasked": f"{UNREAD}: {error}"} for q in questions]
         stops = np.cumsum([len(q.choice.options) for q in compared]).tolist()
         rows = [range(stop - len(q.choice.options), stop) for q, stop in zip(compared, stops, strict=True)]
         right = np.array([q.choice.answer for q in compared])
@@ -154,7 +159,7 @@ class InsideSettings(Evaluation):
         records = []
         for n, q in enumerate(compared):
             record: Fields = {
-                "item": q.choice.item,
+                "item": q.item,
                 "question": q.choice.question,
                 "edge": q.choice.edge,
                 "group": q.choice.group,
@@ -199,12 +204,6 @@ class InsideSettings(Evaluation):
         for name in ("forget", "retain"):
             splits[name] = [i for i in view.splits.get(name, ()) if i in have]
         return results(records, scores, View(view.forget, splits, view.scopes), cls.measure, seed=seed)
-
-
-def _item(question: Compared | Unasked) -> str:
-    if isinstance(question, Compared):
-        return question.choice.item
-    return question.item
 
 
 def _drawn(choice: Choice, seed: int) -> int:

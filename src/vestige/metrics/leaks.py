@@ -21,6 +21,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Collection, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from vestige.core.settings import packaged_toml
@@ -145,7 +146,8 @@ def affirmed(text: str) -> str:
     return " ; ".join(kept)
 
 
-def roots(text: str) -> list[str]:
+@lru_cache(maxsize=16384)
+def roots(text: str) -> tuple[str, ...]:
     """The words of a text as they are compared.
 
     English words are stems, longer words of other alphabets lose their endings, and in a script without spaces each
@@ -169,7 +171,7 @@ def roots(text: str) -> list[str]:
             words.append(stem(token.text))
         else:
             words.append(token.text[: max(4, 7 * len(token.text) // 10)])
-    return words
+    return tuple(words)
 
 
 _COMMON = frozenset(stem(word) for word in COMMON_WORDS)
@@ -197,7 +199,7 @@ def _score(reply: str, text: str, question: str, *, manner: Collection[str] = ()
     opening, said = _opening(text), _opening(reply)
     if not wanted:
         return float(opening is not None and opening == said)
-    said_words = tuple(roots(reply))
+    said_words = roots(reply)
     if enough is None:
         score = _IN_PARTS * sum(root in said_words for root in set(wanted)) / len(set(wanted))
     else:

@@ -217,6 +217,8 @@ def _letter_mappings() -> list[_Change]:
 
 
 _LETTERS = tuple(_letter_mappings())
+# Of some 40 tokens each they take 10 MB.
+_MOST_TEXTS = 8192
 _ACCEPTED: dict[str, list[frozenset[str]]] = {}
 """The questions that a prompter accepts together, by its digest."""
 _CASED = frozenset(("Ll", "Lu", "Lt", "Nd"))
@@ -292,11 +294,12 @@ class Encoded:
         return self.ids[self.start : self.stop]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Prompter:
     """Renders and tokenises in the one form that training, scoring and generation share.
 
-    The model reads `max_tokens` and has `rows` embeddings. A text with a token beyond them is refused.
+    The model reads `max_tokens` and has `rows` embeddings. A text with a token beyond them is refused. Prompters of
+    equal content are equal: in one process many models have the same tokeniser, and each text is read once.
     """
 
     tokenizer: PreTrainedTokenizerBase
@@ -318,6 +321,17 @@ class Prompter:
     def digest(self) -> str:
         """Content id of what decides a prompt's tokens: the tokeniser and how a question is put."""
         return content_id([tokenizer_digest(self.tokenizer), self.template_digest], length=32)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Prompter) and self._content == other._content
+
+    def __hash__(self) -> int:
+        return hash(self._content)
+
+    @cached_property
+    def _content(self) -> tuple[object, ...]:
+        # A class that a model brings could read otherwise than its tokeniser's file says.
+        return type(self.tokenizer), self.digest, self.max_tokens, self.rows
 
     def _render(self, question: str, answer: str | None) -> str:
         system, asked = self._turns(question)
@@ -345,7 +359,7 @@ class Prompter:
 
     def prompt(self, question: str) -> tuple[int, ...]:
         """Token ids after which the model answers. Rejects token ids that do not match the question."""
-        ids = self.read(self._put(question), f"the question {one_line(question, width=60)!r}")
+        ids = self._prompted(question)[1]
         if len(ids) >= self.max_tokens:
             raise InputError(
                 f"the question {one_line(question, width=60)!r} takes {len(ids)} tokens and the model reads "
@@ -414,6 +428,11 @@ class Prompter:
         text = self.tokenizer.backend_tokenizer.decode(list(ids), skip_special_tokens=False)
         assert isinstance(text, str)
         return text
+
+    @lru_cache(_MOST_TEXTS)  # noqa: B019, bounded, and held by prompters that are equal
+    def _prompted(self, question: str) -> tuple[str, tuple[int, ...]]:
+        text = self._put(question)
+        return text, self.read(text, f"the question {one_line(question, width=60)!r}")
 
     def _put(self, question: str) -> str:
         """The text after which the model answers, if the question is in it as any other would."""
@@ -524,11 +543,7 @@ class Prompter:
         self._check_says(ids[span[0] : span[-1] + 1], text, f"the question {one_line(question, width=60)!r}")
         return span[0], span[-1] + 1
 
-    @cached_property
-    def _latest(self) -> dict[str, tuple[str, tuple[int, ...]]]:
-        """The latest question's prompt with its tokens, since the options of a question come one after another."""
-        return {}
-
+    @lru_cache(_MOST_TEXTS)  # noqa: B019, bounded, and held by prompters that are equal
     def encode(self, question: str, answer: str) -> Encoded:
         """Token ids of the whole, with the answer's span.
 
@@ -537,11 +552,7 @@ class Prompter:
         """
         where = f"the question {one_line(question, width=60)!r}"
         text = answer.strip()
-        if question not in self._latest:
-            self._latest.clear()
-            prompt = self._put(question)
-            self._latest[question] = prompt, self.read(prompt, where)
-        prompt, prompt_ids = self._latest[question]
+        prompt, prompt_ids = self._prompted(question)
         whole = self._render(question, answer)
         # Not in what the template puts behind an answer: "im" stands in <|im_end|> too.
         first = whole.rfind(text, 0, len(whole) - len(self._tail) if whole.endswith(self._tail) else len(whole))

@@ -7,7 +7,7 @@ the logits are in. Axes: N positions, B rows, K positions, V vocabulary. Log-pro
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,9 +18,6 @@ from transformers import PreTrainedModel
 from vestige.models.blocks import blocks, hidden_states, outputs_kept, read_out
 from vestige.models.forward import batches_by_length, logits_at, padded_passes, right_padded, within_memory
 from vestige.models.prompts import Encoded
-
-if TYPE_CHECKING:
-    pass
 
 # Positions at a time: so many vocabularies stay in a core's cache, and a bfloat16 head's are never all in float32.
 CHUNK = 32
