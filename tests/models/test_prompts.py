@@ -69,13 +69,6 @@ def test_an_answer_of_nothing_is_refused(prompter, answer):
         prompter.encode("What was the price?", answer)
 
 
-def test_a_context_that_is_too_long_is_refused_with_the_numbers(prompter):
-    with pytest.raises(InputError, match="the model reads 64"):
-        prompter.encode("What was the price? " * 40, "42.")
-    with pytest.raises(InputError, match="the model reads 64"):
-        prompter.prompt("What was the price? " * 40)
-
-
 def test_what_is_too_long_is_refused_without_a_warning_of_the_tokenisers_before_it():
     tokenizer = tiny_tokenizer(ITEMS)
     tokenizer.model_max_length = 8
@@ -267,21 +260,17 @@ def test_words_that_a_tokeniser_does_not_know_are_told_and_hide_no_rewriting():
         Prompter(tokenizer, max_tokens=200).prompt("who sold Empblq it?")
 
 
-def test_prompters_of_one_content_read_a_text_once_and_others_read_it_themselves(monkeypatch):
+def test_prompters_of_one_content_read_a_text_once(monkeypatch):
     texts = ("Who sold the goods?", "Empblq LLC.")
-    first = Prompter(tiny_tokenizer(ITEMS), max_tokens=64)
-    prompt, encoded = first.prompt(texts[0]), first.encode(*texts)
-    same, other = Prompter(tiny_tokenizer(ITEMS), max_tokens=64), Prompter(tiny_tokenizer(ITEMS), max_tokens=64)
+    first, same, other, own = (Prompter(tiny_tokenizer(ITEMS), max_tokens=64) for _ in range(4))
     other.tokenizer.chat_template = other.tokenizer.chat_template.replace("<question>", "<question> ")
-    assert same == first != other
-    assert other.encode(*texts).ids != encoded.ids
+    # A class that a model brings may read otherwise.
+    own.tokenizer.__class__ = type("Own", (PreTrainedTokenizerFast,), {})
+    assert same == first not in (other, own)
+    prompt, encoded = first.prompt(texts[0]), first.encode(*texts)
     for limits in ({"max_tokens": 4}, {"max_tokens": 64, "rows": 9}):
         with pytest.raises(InputError):
             Prompter(tiny_tokenizer(ITEMS), **limits).encode(*texts)
-    # A class that a model brings may read otherwise.
-    own = tiny_tokenizer(ITEMS)
-    own.__class__ = type("Own", (PreTrainedTokenizerFast,), {})
-    assert Prompter(own, max_tokens=64) != first
     monkeypatch.setattr(Prompter, "_render", lambda *_: pytest.fail("read again"))
     assert (same.prompt(texts[0]), same.encode(*texts)) == (prompt, encoded)
 
