@@ -25,7 +25,7 @@ from vestige.artifacts.scores import QuestionType
 from vestige.core.errors import InputError
 from vestige.core.estimates import Estimate, to_json
 from vestige.core.files import read_json, write_rows
-from vestige.core.text import Fields, Record, TextByName, one_line
+from vestige.core.text import Fields, Record, TextByName, grouped, one_line
 
 WORDS: Mapping[Outcome, str] = {"holds": "pass", "fails": "fail", "inconclusive": "inconclusive"}
 """The words for verdicts: a claim that holds is a test that the model passes."""
@@ -106,11 +106,8 @@ def verdict_word(outcome: AuditOutcome, v: VerdictLine) -> str:
 
 def tested_claims(outcome: AuditOutcome) -> dict[str, list[VerdictLine]]:
     """By unlearned model the verdicts on the claims that were tested."""
-    tested: dict[str, list[VerdictLine]] = {}
-    for line in outcome.verdicts:
-        if is_tested(outcome, line) and line.subject in outcome.unlearned:
-            tested.setdefault(line.subject, []).append(line)
-    return tested
+    tested = [line for line in outcome.verdicts if is_tested(outcome, line) and line.subject in outcome.unlearned]
+    return grouped(tested, lambda line: line.subject)
 
 
 NEXT_STEP = "Next: attack its weights, vestige audit --target TARGET --unlearned MODEL."
@@ -303,11 +300,6 @@ def facts_said(outcome: AuditOutcome, v: VerdictLine) -> str:
         )
         if n
     )
-
-
-def n_facts(outcome: AuditOutcome, v: VerdictLine) -> int:
-    """The number of single facts that fail the claim, stated ones and merely likelier ones."""
-    return len({f.item for f in outcome.facts if (f.subject, f.claim) == (v.subject, v.claim)})
 
 
 def reversal_said(line: ReversalLine) -> str:

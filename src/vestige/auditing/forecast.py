@@ -389,9 +389,9 @@ def _unsteady(noises: Noises) -> Noises:
         return noise._replace(common=max(UNSTEADY * noise.common, noise.fact / 20))
 
     bits = None if noises.bits is None else more(noises.bits)
-    if noises.membership is None:
-        return Noises({name: more(noise) for name, noise in noises.shares.items()}, bits)
-    # An AUC has no least share of sigma^2: it is of all items at once.
-    noise, items = noises.membership
-    membership = noise._replace(common=UNSTEADY * noise.common), items
+    membership = noises.membership
+    if membership is not None:
+        # An AUC has no least share of sigma^2: it is of all items at once.
+        noise, items = membership
+        membership = noise._replace(common=UNSTEADY * noise.common), items
     return Noises({name: more(noise) for name, noise in noises.shares.items()}, bits, membership)

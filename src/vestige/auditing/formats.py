@@ -7,11 +7,10 @@ Subjects by formats: how much of the forget set each still expresses, the worst 
 """
 
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import combinations, combinations_with_replacement
+from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
@@ -647,14 +646,8 @@ def reversal_lines(
     ground: Ground, scales: Sequence[Scale], expressed: Mapping[str, Expressed]
 ) -> tuple[ReversalLine, ...]:
     """The pairs of methods that two formats rank in other orders."""
-    # Of many models no reversal can be shown, and the draws of all their pairs would fill the memory.
-    alike = Counter(frozenset(of_subject.leaks) for of_subject in expressed.values())
-    tests = 0
-    for (first, n), (second, m) in combinations_with_replacement(alike.items(), 2):
-        shared_formats = len(first & second)
-        pairs_of_both = n * (n - 1) // 2 if first is second else n * m
-        tests += pairs_of_both * shared_formats * (shared_formats - 1)
-    if not tests or least_p(tests, ground.resamples) > TAIL:
+    # One format has one order, and the draws of all pairs of many models would fill the memory.
+    if len(scales) < 2:
         return ()
     apart: dict[tuple[str, str], dict[str, Draws]] = {}
     for scale in scales:

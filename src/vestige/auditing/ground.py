@@ -18,13 +18,13 @@ from functools import lru_cache
 import numpy as np
 from jaxtyping import Float
 
-from vestige.artifacts.audits import AuditOutcome, AuditPlan, FactLine, GroupLine, VerdictLine
+from vestige.artifacts.audits import AuditOutcome, AuditPlan, Carried, FactLine, GroupLine, VerdictLine
 from vestige.artifacts.scores import Format, ScoreTable, Source, Sourced
 from vestige.core.errors import InputError
 from vestige.core.estimates import Estimate
 from vestige.core.items import Scope
 from vestige.core.seeds import derive_seed
-from vestige.core.text import Items, Names, NumberByName, NumberMapping, Sentences, TextMapping, one_line
+from vestige.core.text import Items, Names, NumberByName, NumberMapping, Sentences, TextMapping, grouped, one_line
 from vestige.metrics.contrasts import Sample, level_draws
 from vestige.metrics.intervals import Bounds, ByItem, Kind, SeedPrior
 from vestige.metrics.verdicts import ClaimVerdict, Evidence, Thresholds
@@ -192,15 +192,22 @@ def _as_set(items: Items) -> frozenset[str]:
 
 def groups_of(plan: AuditPlan, items: Sequence[str]) -> dict[str, Items]:
     """Return the items of each contract, person or other group, or None if fewer than two groups are known."""
-    groups: dict[str, list[str]] = {}
-    for item in items:
-        label = plan.edges.get(item, plan.groups.get(item))
-        if label is not None:
-            groups.setdefault(label, []).append(item)
+    groups = grouped(items, lambda item: plan.edges.get(item, plan.groups.get(item)))
+    groups.pop(None, None)
     if len(groups) < 2:
         # One group is the whole set, of which the claim itself speaks.
         return {}
-    return {label: tuple(members) for label, members in groups.items()}
+    return {str(label): tuple(members) for label, members in groups.items()}
+
+
+def common_bounds(each: Sequence[Carried]) -> dict[str, list[float]]:
+    """The upper bounds in bits that several runs of an attack all have, by the bound's name."""
+    bounds = {}
+    for name in each[0].bounds_bits if each else ():
+        bits = [carried.bounds_bits[name] for carried in each if name in carried.bounds_bits]
+        if len(bits) == len(each):
+            bounds[name] = bits
+    return bounds
 
 
 def shown(name: str) -> str:
@@ -238,9 +245,7 @@ def by_fact(case: Case) -> Case:
     if not plan.facts:
         return case
     # In the order of the plan, so that a fact has the id of its first wording.
-    wordings: dict[str, list[str]] = {}
-    for item in plan.splits.get("forget", ()):
-        wordings.setdefault(plan.facts.get(item, item), []).append(item)
+    wordings = grouped(plan.splits.get("forget", ()), lambda item: plan.facts.get(item, item))
     several = {fact: items for fact, items in wordings.items() if len(items) > 1}
 
     def merged(table: NumberMapping) -> NumberByName:

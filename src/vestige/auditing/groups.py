@@ -30,7 +30,7 @@ from vestige.auditing.formats import BITS, Expressed, Scale, TestedFormats, clus
 from vestige.auditing.ground import ClaimEvidence, Ground, groups_of, shown
 from vestige.auditing.recovery import AttackAbility
 from vestige.core.estimates import Estimate
-from vestige.core.text import Items, Names, Sentences, listed
+from vestige.core.text import Items, Names, Sentences, grouped, listed
 from vestige.metrics.contrasts import Draws, holm, simultaneous, step_down
 from vestige.metrics.gains import facts_stored
 from vestige.metrics.intervals import LEVEL, SeedPrior, shared, spread
@@ -120,10 +120,7 @@ def by_group(ground: Ground, parts: Mapping[str, ScaleByGroup], expressed: Expre
         rarity = _rarity(e.draws, m.narrow, null, len(ground.plan.retrained))
         # Rarity was asked of each format, which Bonferroni's factor pays for.
         rows.append(_GroupQuantity(group, len(groups[group]), e, band, max(p, len(parts) * rarity), m))
-    by_name: dict[str, list[_GroupQuantity]] = {}
-    for row in rows:
-        by_name.setdefault(row.group, []).append(row)
-    lines = tuple(_line(subject, of_group) for of_group in by_name.values())
+    lines = tuple(_line(subject, of_group) for of_group in grouped(rows, lambda row: row.group).values())
     exceeding = [line.group for line in lines if line.exceeds]
     if len(exceeding) == 1 and 0 < len(ground.plan.retrained) < ALONE_CONTROLS:
         # What befell one group is one event, which few controls do not rule out.

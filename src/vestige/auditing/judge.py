@@ -41,7 +41,7 @@ from vestige.auditing.measures import KeptKnowledge, read_budget, read_measures,
 from vestige.auditing.predicted import NOT_ENOUGH
 from vestige.auditing.recovery import gain_line, read_ability, try_attacks, with_searches
 from vestige.core.errors import InputError
-from vestige.core.text import Sentences, TextByName, listed, sentence
+from vestige.core.text import Sentences, TextByName, grouped, listed, sentence
 from vestige.core.threads import one_blas_thread
 from vestige.metrics.intervals import RESAMPLES
 from vestige.metrics.planning import ADVISED_CONTROLS, LEAST_CONTROLS
@@ -231,11 +231,8 @@ def _warnings(ground: Ground, tested: TestedFormats) -> Iterator[str]:
 
 def _of_subjects(ground: Ground) -> Iterator[str]:
     """The same about single models. A cluster of alike models has one sentence."""
-    doubted: dict[str, list[str]] = {}
-    for name, doubt in ground.doubts_of.items():
-        if name != ground.plan.target:
-            doubted.setdefault(doubt, []).append(name)
-    for doubt, names in doubted.items():
+    doubted = [name for name in ground.doubts_of if name != ground.plan.target]
+    for doubt, names in grouped(doubted, ground.doubts_of.__getitem__).items():
         yield sentence(f"No claim about {first_of(names)} that rests on controls holds here: {doubt}")
 
 
@@ -359,11 +356,9 @@ def _sealed(plan: AuditPlan) -> str:
 
 def _of_plan(plan: AuditPlan) -> Iterator[str]:
     """Which controls were trained otherwise than the target, and that a fact in several wordings counts once."""
-    by_what: dict[str, list[str]] = {}
-    for name, difference in plan.recipes.items():
-        by_what.setdefault(difference, []).append(shown(name))
-    if by_what:
-        each = "; ".join(f"{', '.join(names)}: {difference}" for difference, names in by_what.items())
+    if plan.recipes:
+        by_difference = grouped(plan.recipes, plan.recipes.__getitem__)
+        each = "; ".join(f"{listed(names)}: {difference}" for difference, names in by_difference.items())
         yield (
             f"Controls of another recipe than the target's ({each}): what the recipe alone changes in answers that "
             "were never taught is not known from them, so all intervals on them are wider."

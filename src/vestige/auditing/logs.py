@@ -828,14 +828,23 @@ def _compared(columns: Sequence[LogColumn], notes: list[str], unfit: list[Unfit]
         own = set(column.items)
         if not own & target_items[key]:
             if key[0] == "forget" and column.part.measurement.score_type != "order":
-                problems[column.entry.model].append(_of_another_set(column, target_items[key]))
+                problem = f"{_holds(column)} and none of them is the target's: they cannot be matched."
+                if column.part.prompts:
+                    problem = (
+                        f"{_holds(column)} and none of the target's {len(target_items[key])} is among them: it is of "
+                        "another forget set."
+                    )
+                problems[column.entry.model].append(problem)
             continue
         places = [n for n, item in enumerate(column.items) if item in items]
         if len(places) < len(column.items):
             column = column._replace(part=column.part.only(places), items=tuple(column.items[n] for n in places))
         lacks = len(target_items[key] - own)
         if column.entry.role == "retrained" and key[0] == "forget" and lacks > _MOST_LACKING * len(target_items[key]):
-            problems[column.entry.model].append(_cut_short(column, lacks, len(target_items[key])))
+            problems[column.entry.model].append(
+                f"{_holds(column)} and lacks {lacks} of the target's {len(target_items[key])}: it is cut short, or of "
+                "another forget set."
+            )
             continue
         kept.append(column)
     fit = {one.entry.model for one in kept if one.part.split == "forget"}
@@ -867,16 +876,6 @@ _MOST_LACKING = 0.1
 
 def _holds(column: LogColumn) -> str:
     return f"{column.entry.who}, {column.part.name}, holds {len(column.items)} forget questions"
-
-
-def _cut_short(column: LogColumn, lacks: int, of: int) -> str:
-    return f"{_holds(column)} and lacks {lacks} of the target's {of}: it is cut short, or of another forget set."
-
-
-def _of_another_set(column: LogColumn, target: set[str]) -> str:
-    if column.part.prompts:
-        return f"{_holds(column)} and none of the target's {len(target)} is among them: it is of another forget set."
-    return f"{_holds(column)} and none of them is the target's: they cannot be matched."
 
 
 def _with_direction(columns: Sequence[LogColumn], notes: list[str]) -> list[LogColumn]:

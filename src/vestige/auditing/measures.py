@@ -42,7 +42,7 @@ from vestige.artifacts.audits import BudgetLine, KeptLine, MeasureLine, Membersh
 from vestige.artifacts.records import SEEN_BOUND, TOKENS_BOUND
 from vestige.artifacts.scores import Source
 from vestige.artifacts.verdicts import percentage
-from vestige.auditing.ground import KEPT_SPLITS, SHARE, ClaimEvidence, Ground, shown
+from vestige.auditing.ground import KEPT_SPLITS, SHARE, ClaimEvidence, Ground, common_bounds, shown
 from vestige.auditing.settings import MemberScore
 from vestige.core.estimates import Estimate
 from vestige.core.text import Items, Names, NumberByName, Sentences, TextByName
@@ -257,11 +257,7 @@ def _bounds(ground: Ground, attack: PlannedAttack, subject: str) -> NumberByName
     """
     carried = ground.plan.carried.get(attack.name, {})
     controls = [carried[name] for name in ground.plan.retrained if name in carried]
-    means: NumberByName = {}
-    for name in controls[0].bounds_bits if controls else ():
-        bits = [control.bounds_bits[name] for control in controls if name in control.bounds_bits]
-        if len(bits) == len(controls):
-            means[name] = float(np.mean(bits))
+    means = {name: float(np.mean(bits)) for name, bits in common_bounds(controls).items()}
     # A search finds another prompt on every model, so that nothing is averaged over controls.
     own_carry = carried.get(subject)
     if own_carry is not None and own_carry.points_bits:

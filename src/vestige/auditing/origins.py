@@ -23,7 +23,17 @@ from vestige.auditing.request import AuditedModel, AuditRequest, model_settings
 from vestige.core.errors import InputError
 from vestige.core.items import Item
 from vestige.core.store import read_sealed, write_sealed
-from vestige.core.text import Names, NumberByName, NumberMapping, Sentences, TextByName, TextMapping, listed, one_line
+from vestige.core.text import (
+    Names,
+    NumberByName,
+    NumberMapping,
+    Sentences,
+    TextByName,
+    TextMapping,
+    grouped,
+    listed,
+    one_line,
+)
 from vestige.data.corpus import NamedSplits, everything
 from vestige.models.address import is_address
 
@@ -69,13 +79,11 @@ class Origins:
         A control is verified if the training record, stored with its weights and their digest, states that Vestige
         trained it on this audit's data without the forget set, from the target's initial model.
         """
-        by_why: dict[str, list[str]] = {}
-        for name in retrained:
-            if why := _unverified(self.specs[name], self.specs[self.target], splits):
-                by_why.setdefault(why, []).append(one_line(name, width=60))
+        by_why = grouped(retrained, lambda name: _unverified(self.specs[name], self.specs[self.target], splits))
+        by_why.pop("", None)
         if not by_why:
             return ("verified" if retrained else ""), ()
-        reasons = "; ".join(f"{', '.join(names)}: {why}" for why, names in by_why.items())
+        reasons = "; ".join(f"{listed(names)}: {why}" for why, names in by_why.items())
         return "given", (f"The origin of these controls is not verified: {reasons}.",)
 
     def unchanged(self, unlearned: Sequence[str], apart: Mapping[str, NumberMapping]) -> tuple[Names, Sentences]:

@@ -39,10 +39,10 @@ from vestige.artifacts.audits import (
 )
 from vestige.artifacts.scores import Source, Sourced
 from vestige.auditing.formats import Expressed, Scale, TestedFormats, worst_line
-from vestige.auditing.ground import CURVE, SHARE, Case, Ground, judged_items, shown
+from vestige.auditing.ground import CURVE, SHARE, Case, Ground, common_bounds, judged_items, shown
 from vestige.core.estimates import Estimate
 from vestige.core.seeds import derive_seed
-from vestige.core.text import Items, Names, NumberByName, NumberMapping, Sentences, listed, one_line, sentence
+from vestige.core.text import Items, Names, NumberMapping, Sentences, listed, one_line, sentence
 from vestige.metrics.contrasts import Draws, Quantity, ratio_draws
 from vestige.metrics.gains import Gain, Unit, split
 from vestige.metrics.intervals import ByControl
@@ -485,11 +485,7 @@ def _carried(case: Case, subject: str, parts: Sequence[PlannedAttack]) -> dict[s
         return {}
     # Each half of the facts chooses a stage for the other.
     choice = 2 * math.log2(sum(len(part.points) for part in parts))
-    bounds: NumberByName = {}
-    for bound in each[0].bounds_bits:
-        bits = [carried.bounds_bits[bound] for carried in each if bound in carried.bounds_bits]
-        if len(bits) == len(each):
-            bounds[bound] = max(bits) + choice
+    bounds = {name: max(bits) + choice for name, bits in common_bounds(each).items()}
     # All runs were made, of which one counts.
     spent = {unit: sum(carried.spent.get(unit, 0.0) for carried in each) for unit in each[0].spent}
     return {subject: Carried(bounds, spent)}

@@ -77,7 +77,7 @@ from vestige.core.items import Item, questions_digest
 from vestige.core.progress import OnShare, Show
 from vestige.core.settings import read_toml, to_toml
 from vestige.core.store import load, read_sealed, read_versioned, save, write_sealed
-from vestige.core.text import Fields, Names, Record, Sentences, closest, listed, one_line, sentence
+from vestige.core.text import Fields, Names, Record, Sentences, closest, grouped, listed, one_line, sentence
 from vestige.data.corpus import everything
 from vestige.data.facts import facts_of, luck_of
 from vestige.evals.base import Evaluation, view_of
@@ -632,13 +632,9 @@ def attacked_models(
 
 def _said_of_skipped(skipped: Mapping[str, Sequence[str]], attacks: Sequence[PlannedAttack]) -> Sentences:
     """Which attacks were not made on which unlearned models, in a sentence for each group of models."""
-    by_models: dict[Names, list[str]] = {}
-    ceilings: list[str] = []
-    for attack in attacks:
-        if attack.name in skipped and attack.shows_answers:
-            ceilings.append(attack.name)
-        elif skipped.get(attack.name):
-            by_models.setdefault(tuple(skipped[attack.name]), []).append(attack.name)
+    ceilings = [attack.name for attack in attacks if attack.name in skipped and attack.shows_answers]
+    spared = [attack.name for attack in attacks if skipped.get(attack.name) and not attack.shows_answers]
+    by_models = grouped(spared, lambda name: tuple(skipped[name]))
     sentences = [
         f"Not made on {listed(models)}: {', '.join(names)}. No verdict could change by them, and --all-attacks makes "
         "them."

@@ -9,17 +9,16 @@ Scores come from the user's own tool, in any language. docs/logs.md describes th
 are log2 of the answer's probability, and of an `order` only larger and smaller counts.
 """
 
-import hashlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from operator import itemgetter
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast, get_args
 
 import numpy as np
-from jaxtyping import Int
 
 from vestige.artifacts.audits import GIVEN, AuditOutcome, AuditPlan, PlannedAttack
 from vestige.artifacts.layout import RunFolder
@@ -47,7 +46,7 @@ from vestige.core.files import locked, write_text
 from vestige.core.ids import content_id
 from vestige.core.items import Scope
 from vestige.core.settings import read_toml, to_toml
-from vestige.core.text import Fields, Items, Record, Sentences, TextByName, TextTuple, closest, listed, one_line
+from vestige.core.text import Fields, Items, Record, Sentences, TextByName, closest, grouped, listed, one_line
 from vestige.data.tables import read_table
 from vestige.logs.log import is_empty, is_loss, number_of, per_cent_and_shares
 from vestige.metrics.verdicts import Thresholds
@@ -353,12 +352,9 @@ class ModelScores(NamedTuple):
 
 def columns_of(rows: Iterable[Fields]) -> list[ModelScores]:
     """The rows by model and measurement. Rows that contradict each other are in columns of their own."""
-    by_column: dict[TextTuple, list[Fields]] = {}
-    for row in rows:
-        by_column.setdefault(tuple(row[name] for name in _OF_COLUMN), []).append(row)
     columns = []
-    for of_column, its_rows in by_column.items():
-        values = {name: tuple(row[name] for row in its_rows) for name in _OF_QUESTION}
+    for of_column, its_rows in grouped(rows, itemgetter(*_OF_COLUMN)).items():
+        values = {name: tuple(map(itemgetter(name), its_rows)) for name in _OF_QUESTION}
         texts = {row["item"]: Texts(row["question"], row["answer"], row["reply"]) for row in its_rows}
         column = ModelScores(
             items=values["item"],
@@ -386,7 +382,6 @@ def score_table(columns: Sequence[ModelScores]) -> ScoreTable:
     """
     said: _Said = {}
     questions: dict[str, Question] = {}
-    by_name: dict[str, list[ModelScores]] = {}
     checked: set[tuple[Items, ...]] = set()
     for column in columns:
         _check_column(said, column)
@@ -395,12 +390,12 @@ def score_table(columns: Sequence[ModelScores]) -> ScoreTable:
         if of_questions not in checked:
             checked.add(of_questions)
             _check_questions(said, column)
-        by_name.setdefault(column.name, []).append(column)
     _refuse_untold(columns)
     for kind, item in said:
         if kind == "split":
             split = cast(Split, said[kind, item])
             questions[item] = Question(split, said.get(("fact", item), ""), said.get(("group", item), ""))
+    by_name = grouped(columns, lambda column: column.name)
     measurements = {name: _measurement(said, name, of_name) for name, of_name in by_name.items()}
     table = ScoreTable(questions=questions)
     for column in columns:
@@ -765,21 +760,21 @@ def _refuse_copies(table: ScoreTable) -> Sentences:
     Two trainings may well give the same hits, or nothing at all, but not the same graded scores. A copy of an unlearned
     model, or one that equals the target, does not affect the others.
     """
-    scores: dict[str, TextByName] = {}
+    scores: dict[str, dict[str, tuple[Items, bytes]]] = {}
     graded: set[str] = set()
     for (model, attack, _), tables in table.values.items():
         if attack:
             continue
         for name, of_model in tables.items():
             known = as_column(of_model)
-            digest, order = _ordered(known.questions)
-            scores.setdefault(model, {})[name] = digest + hashlib.sha256(known.array[order].tobytes()).hexdigest()
+            items = _ordered(known.questions)
+            scores.setdefault(model, {})[name] = items, known.of(items).tobytes()
             if len(np.unique(known.array)) > 2:
                 graded.add(model)
-    first: TextByName = {}
+    first: dict[frozenset[tuple[str, tuple[Items, bytes]]], str] = {}
     alike = []
     for name in (name for name in scores if name in graded):
-        same = first.setdefault(content_id(scores[name]), name)
+        same = first.setdefault(frozenset(scores[name].items()), name)
         if same == name:
             continue
         both = f"{one_line(name, width=60)} and {one_line(same, width=60)} have the same scores on every question"
@@ -800,17 +795,15 @@ def _drop_copied(table: ScoreTable, names: Mapping[str, Sequence[str]]) -> Sente
     own, so that the equal ones were copied between logs. They show nothing, and would make the two one training.
     """
     first: dict[tuple[str, Items, bytes], str] = {}
-    equal: dict[tuple[str, str], list[tuple[str, str]]] = {}
-    splits: dict[Items, dict[str, Items]] = {}
+    equal: dict[tuple[str, str], list[tuple[str, Split]]] = {}
     # Controls last, since an unlearned model may well answer kept questions as its target does.
     for model in (*names["target"], *names["unlearned"], *names["retrained"]):
         for name, scores in table.values.get(Source(model), {}).items():
             known = as_column(scores)
-            if known.questions not in splits:
-                splits[known.questions] = _by_split(table, known.questions)
-            for split, items in splits[known.questions].items():
+            by_split = grouped(_ordered(known.questions), lambda item: table.questions[item].split)
+            for split, items in by_split.items():
                 row = known.of(items)
-                same = first.setdefault((name, items, row.tobytes()), model)
+                same = first.setdefault((name, tuple(items), row.tobytes()), model)
                 if same != model and model in names["retrained"] and len(np.unique(row)) >= _DISTINCT:
                     equal.setdefault((model, same), []).append((name, split))
     sentences = []
@@ -831,19 +824,10 @@ def _drop_copied(table: ScoreTable, names: Mapping[str, Sequence[str]]) -> Sente
     return tuple(sentences)
 
 
-def _by_split(table: ScoreTable, items: Items) -> dict[str, Items]:
-    """The items of each split, in the order of their names."""
-    by_split: dict[str, list[str]] = {}
-    for item in sorted(items):
-        by_split.setdefault(table.questions[item].split, []).append(item)
-    return {split: tuple(of_split) for split, of_split in by_split.items()}
-
-
 @lru_cache(maxsize=256)
-def _ordered(items: Items) -> tuple[str, Int[np.ndarray, " N"]]:
-    """The digest of the items in the order of their names, and this order."""
-    order = sorted(range(len(items)), key=items.__getitem__)
-    return content_id([items[place] for place in order], length=64), np.array(order, dtype=np.intp)
+def _ordered(items: Items) -> Items:
+    """The items in the order of their names, which a thousand models share."""
+    return tuple(sorted(items))
 
 
 def _drop_unasked(table: ScoreTable) -> Sentences:

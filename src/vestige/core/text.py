@@ -4,8 +4,8 @@ import difflib
 import re
 import tomllib
 import unicodedata
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
 
 # Cc: control characters and ANSI's escape. Cf: bidirectional overrides, zero-width signs. Cs: lone surrogates.
 _HIDDEN = {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"}
@@ -25,6 +25,8 @@ TextByName = dict[str, str]
 NumberByName = dict[str, float]
 TextMapping = Mapping[str, str]
 NumberMapping = Mapping[str, float]
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
 
 _MOST_NAMED = 100
 """In longer lists, such as the tasks of lm-evaluation-harness, an error names only this many."""
@@ -121,6 +123,14 @@ def system_of(question: str) -> tuple[str, str]:
 def sentence(text: str) -> str:
     """`text` with a capital at the beginning and one full stop at the end."""
     return f"{text[:1].upper()}{text[1:].rstrip('.')}."
+
+
+def grouped(values: Iterable[_Value], key: Callable[[_Value], _Key]) -> dict[_Key, list[_Value]]:
+    """The values by their key, in the order of the first of each."""
+    groups: dict[_Key, list[_Value]] = {}
+    for value in values:
+        groups.setdefault(key(value), []).append(value)
+    return groups
 
 
 def listed(names: Iterable[str]) -> str:

@@ -31,11 +31,11 @@ from typing import Any, NamedTuple
 
 from vestige.core.errors import InputError
 from vestige.core.files import read_bytes
-from vestige.core.text import Record, TextTuple, closest, one_line
+from vestige.core.text import Record, TextTuple, closest, grouped, one_line
 from vestige.data.tables import DELIMITERS, separated
 from vestige.logs import BESIDE, log_files, reader_of, why_unread
 from vestige.logs.log import GivenLog
-from vestige.logs.open_unlearning import settings_in
+from vestige.logs.open_unlearning import settings_beside, settings_in
 
 ROLES_FILE = "roles.csv"
 ROLES = ("target", "retrained", "unlearned", "placebo", "skip")
@@ -379,18 +379,13 @@ def _of_tofu(path: Path, folders: Sequence[str]) -> _PlacedLog | None:
 
 def _of_settings(path: Path, root: Path) -> _PlacedLog | _Unplaced | None:
     """Return the model by OpenUnlearning's configuration, as written by Hydra. None where nothing is put down."""
-    for folder in list(path.parents)[:4]:
-        file = folder / ".hydra" / "config.yaml"
-        if file.is_file():
-            settings = settings_in(file)
-            if not isinstance(settings, dict):
-                return _Unplaced(
-                    "its settings (.hydra/config.yaml) cannot be read; name it in a roles file (roles.csv)"
-                )
-            return _as_set(path, folder, root, settings)
-        if folder == root:
-            return None
-    return None
+    file = settings_beside(path)
+    if file is None or not file.is_relative_to(root):
+        return None
+    settings = settings_in(file)
+    if not isinstance(settings, dict):
+        return _Unplaced("its settings (.hydra/config.yaml) cannot be read; name it in a roles file (roles.csv)")
+    return _as_set(path, file.parents[1], root, settings)
 
 
 def _as_set(path: Path, folder: Path, root: Path, settings: Record) -> _PlacedLog | _Unplaced | None:
@@ -573,11 +568,8 @@ def _without_early(placed: Sequence[_PlacedLog], left_out: list[Unused]) -> list
 
 
 def _groups(placed: Sequence[_PlacedLog], left_out: list[Unused], *, without_target: bool) -> Iterator[LogGroup]:
-    subjects: dict[tuple[str, str], list[_PlacedLog]] = {}
-    for log in placed:
-        if log.role == "unlearned":
-            subjects.setdefault((log.family, log.forget), []).append(log)
-    for (family, forget), unlearned in subjects.items():
+    subjects = [log for log in placed if log.role == "unlearned"]
+    for (family, forget), unlearned in grouped(subjects, lambda log: (log.family, log.forget)).items():
         same = [log for log in placed if log.family in (family, "") or not family]
         targets = [log for log in same if log.role == "target"]
         # A target that was asked about another forget set says nothing of this one.

@@ -242,7 +242,8 @@ def _fitting(path: Path, log: Record, name: str, keys: Sequence[str], values: Sc
     by_parts = _by_parts(log, name, keys, values)
     if by_parts:
         return {by_parts}
-    setting = _aggregator(path, name)
+    file = settings_beside(path)
+    setting = "" if file is None else _named_aggregator(settings_in(file), name)
     if setting:
         return {_DEFINITIONS[setting]}
     stored = log[name].get("agg_value")
@@ -300,13 +301,10 @@ def _losses(metric: Any) -> NumberByName:
     return found
 
 
-def _aggregator(path: Path, name: str) -> str:
-    """The aggregator in the settings that OpenUnlearning leaves next to a log, "" where there are none."""
-    for folder in list(path.parents)[:4]:
-        file = folder / ".hydra" / "config.yaml"
-        if file.is_file():
-            return _named_aggregator(settings_in(file), name)
-    return ""
+def settings_beside(path: Path) -> Path | None:
+    """The settings that OpenUnlearning leaves next to a log. None where there are none."""
+    files = (folder / ".hydra" / "config.yaml" for folder in list(path.parents)[:4])
+    return next((file for file in files if file.is_file()), None)
 
 
 def _named_aggregator(settings: Any, name: str) -> str:

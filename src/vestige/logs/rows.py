@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from vestige.artifacts.scores import Measurement
 from vestige.core.errors import InputError
-from vestige.core.text import Fields, Record, TextMapping, TextTuple, closest, one_line
+from vestige.core.text import Fields, Record, TextMapping, TextTuple, closest, grouped, one_line
 from vestige.data.tables import DELIMITERS, as_rows, read_table, separated
 from vestige.logs.log import (
     TASKS,
@@ -226,11 +226,10 @@ def _add(reading: LogReading, block: _Block, columns: TextMapping) -> None:
     words = "_".join(block.keys).split("_")
     split_key = next((word for word in words if word in _DATA_SPLITS), "")
     outer = [key for key in block.keys if key not in ("per_item", "per_sample", "items", "rows", "results")]
-    by_split: dict[str, list[Record]] = {}
     _refuse_totals(reading.path, block.rows, column)
-    for row in block.rows:
-        stated = str(row.get(column["split"]) or "") if column["split"] else ""
-        by_split.setdefault(stated, []).append(row)
+    by_split = {"": list(block.rows)}
+    if column["split"]:
+        by_split = grouped(block.rows, lambda row: str(row.get(column["split"]) or ""))
     sets = {stated.lower().partition("_")[0] for stated in by_split}
     for stated, rows in by_split.items():
         split = stated or split_key

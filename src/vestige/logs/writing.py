@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from hashlib import sha256
-from typing import Any, get_args
+from typing import get_args
 
 from vestige.artifacts.audits import AuditPlan
 from vestige.artifacts.exports import EEE_SCHEMA, without_paths
 from vestige.artifacts.scores import Measurement, Question, Role, ScoreTable, Split, Texts
 from vestige.core.files import json_line
 from vestige.core.ids import slug
-from vestige.core.text import Fields, TextByName, TextMapping
+from vestige.core.text import Fields, TextByName, TextMapping, grouped
 from vestige.logs.log import NOTE
 from vestige.logs.open_unlearning import METRICS
 
@@ -69,13 +69,6 @@ class ExportedModel:
     def file(self) -> str:
         """Return a file name that distinguishes roles, models and attacks."""
         return slug(f"{self.role} {self.name} {self.attack}".strip())
-
-    def by(self, key: Callable[[ExportedScore], Any]) -> dict[Any, list[ExportedScore]]:
-        """The scores by a value of each."""
-        found: dict[Any, list[ExportedScore]] = {}
-        for row in self.rows:
-            found.setdefault(key(row), []).append(row)
-        return found
 
 
 def _item(row: ExportedScore) -> str:
@@ -147,7 +140,7 @@ def inspect_log(model: ExportedModel) -> TextByName:
     """A log of Inspect in JSON: a sample for each question, a scorer for each measurement."""
     time = model.when.astimezone(UTC).isoformat(timespec="seconds")
     samples = []
-    for item, rows in model.by(_item).items():
+    for item, rows in grouped(model.rows, _item).items():
         texts = rows[0].texts
         scores = {}
         for row in rows:
@@ -168,7 +161,7 @@ def inspect_log(model: ExportedModel) -> TextByName:
             }
         )
     means = []
-    for name, rows in model.by(_name).items():
+    for name, rows in grouped(model.rows, _name).items():
         mean = _means(rows)
         if mean is not None:
             metrics = {"mean": {"name": "mean", "value": mean}}
@@ -199,9 +192,9 @@ def lm_eval_samples(model: ExportedModel) -> TextByName:
     time = model.when.astimezone(UTC).strftime("%Y-%m-%dT%H-%M-%S.000000")
     files: dict[str, list[str]] = {}
     metrics: dict[str, list[str]] = {}
-    for split, name in model.by(_split_and_name):
+    for split, name in grouped(model.rows, _split_and_name):
         metrics.setdefault(split, []).append(name)
-    for number, rows in enumerate(model.by(_item).values()):
+    for number, rows in enumerate(grouped(model.rows, _item).values()):
         texts = rows[0].texts
         line = {
             "doc_id": number,
@@ -219,7 +212,7 @@ def lm_eval_samples(model: ExportedModel) -> TextByName:
         }
         files.setdefault(rows[0].question.split, []).append(json_line(line))
     results: dict[str, Fields] = {}
-    for (split, name), rows in model.by(_split_and_name).items():
+    for (split, name), rows in grouped(model.rows, _split_and_name).items():
         of_task = results.setdefault(f"vestige_{split}", {"alias": f"vestige_{split}"})
         of_task[f"{name},none"] = _means(rows)
     summary = {
@@ -246,7 +239,7 @@ def open_unlearning_log(model: ExportedModel) -> TextByName:
     known = {metric.measurement: (name, metric.keys[0]) for name, metric in reversed(METRICS.items())}
     spelled = {"q_a_prob": "Q_A_Prob", "q_a_rouge": "Q_A_ROUGE", "q_a_para_prob": "Q_A_PARA_Prob"}
     log = {}
-    for (split, _), rows in model.by(_split_and_name).items():
+    for (split, _), rows in grouped(model.rows, _split_and_name).items():
         measurement = rows[0].measurement
         bare = replace(measurement, metric="", version="")
         name, column = f"vestige_{slug(measurement.name)}", "score"
@@ -297,7 +290,7 @@ def eee_samples(model: ExportedModel, evaluation: str) -> str:
 def eee_means(model: ExportedModel) -> list[Fields]:
     """The aggregate results of the instance file."""
     results = []
-    for name, rows in model.by(_name).items():
+    for name, rows in grouped(model.rows, _name).items():
         mean = _means(rows)
         if mean is None:
             continue

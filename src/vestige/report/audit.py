@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, product
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Any
 from urllib.parse import quote
@@ -55,7 +56,7 @@ from vestige.artifacts.verdicts import (
     verdict_word,
 )
 from vestige.core.estimates import NO_INTERVAL, Estimate
-from vestige.core.text import Fields, TextMapping, TextTuple
+from vestige.core.text import Fields, TextMapping, TextTuple, grouped
 from vestige.report.evidence import forget_label, forget_parts
 from vestige.report.words import (
     WORDS_OF,
@@ -97,7 +98,6 @@ class GridCell:
     """
 
     value: str = ""
-    range: str = ""
     notes: TextTuple = ()
     css: str = ""
     tell: str = ""
@@ -217,10 +217,7 @@ def attack_names(outcome: AuditOutcome) -> list[str]:
 
 def groups_of(lines: Iterable[Any], name: str) -> list[list[Any]]:
     """Lines in groups that have the same attribute, in the order of the first of each."""
-    groups: dict[Any, list[Any]] = {}
-    for line in lines:
-        groups.setdefault(getattr(line, name), []).append(line)
-    return list(groups.values())
+    return list(grouped(lines, attrgetter(name)).values())
 
 
 def why_no_evidence(outcome: AuditOutcome, attack: str) -> str:
@@ -330,7 +327,7 @@ def _group(g: GroupLine | None) -> GridCell:
     rows = [(g.by, with_interval(g.size)), ("p, corrected", plain_number(g.p))]
     notes = (format_name(g.by), "above the margin" if g.exceeds else "")
     size = any_size(g.size) if g.size.unit == "bits" else per_cent(possible(g.size).value)
-    return GridCell(size, "", notes, colour, tooltip(f"{method_name(g.subject)}, {g.group}", rows))
+    return GridCell(size, notes, colour, tooltip(f"{method_name(g.subject)}, {g.group}", rows))
 
 
 HEADS: Mapping[Claim, str] = {name: claim.column for name, claim in STATEMENTS.items() if claim.column}
@@ -683,10 +680,8 @@ def _earlier(outcome: AuditOutcome) -> list[str]:
 
 def _benchmark(index: int, outcome: AuditOutcome) -> list[tuple[list[str], Fields]]:
     """Whether the benchmark can tell: once, with names only where it is not the same for all models."""
-    groups: dict[tuple[str, str], list[VerdictLine]] = {}
-    for v in outcome.verdicts:
-        if v.claim == "benchmark valid" and is_tested(outcome, v):
-            groups.setdefault((v.outcome, v.reason), []).append(v)
+    tested = [v for v in outcome.verdicts if v.claim == "benchmark valid" and is_tested(outcome, v)]
+    groups = grouped(tested, lambda v: (v.outcome, v.reason))
     return [
         ([v.subject for v in same] if len(groups) > 1 else [], _cell(index, outcome, same[0]))
         for same in groups.values()
@@ -818,10 +813,8 @@ def audit_block(
 
 def _reasons(index: int, outcome: AuditOutcome, colours: Colours, claim: Claim) -> list[Fields]:
     """Return one claim's outcomes, with methods of equal outcome and reason together."""
-    groups: dict[tuple[object, ...], list[VerdictLine]] = {}
-    for v in outcome.verdicts:
-        if v.claim == claim:
-            groups.setdefault((v.outcome, v.reason, v.left_out, *v.evidence.items()), []).append(v)
+    lines = [v for v in outcome.verdicts if v.claim == claim]
+    groups = grouped(lines, lambda v: (v.outcome, v.reason, v.left_out, *v.evidence.items()))
     reasons = []
     for same in groups.values():
         who = [(anchor(index, outcome, v), v.subject, colours.css(v.subject)) for v in same]

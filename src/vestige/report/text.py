@@ -9,11 +9,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
 from decimal import ROUND_CEILING, Decimal
 from itertools import chain
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vestige.core.estimates import Estimate, to_json
-from vestige.core.text import TextMapping, TextTuple, one_line
+from vestige.core.text import TextMapping, TextTuple, grouped, one_line
 
 if TYPE_CHECKING:
     from vestige.artifacts.audits import AuditOutcome, FactLine, Soundness
@@ -337,10 +338,8 @@ def print_attack(found: Any, *, note: str, as_json: bool) -> None:
     """Print the tested items' results before and at each stage of the attack, and its injection."""
     attack, spent, prompt, folder = found.attack, found.spent, found.prompt, found.evidence[0]
     assert attack is not None
-    by_point: dict[str, list[Summary]] = {}
-    for point, summary in found.levels:
-        by_point.setdefault(point, []).append(summary)
-    levels = {point: _results(summaries) for point, summaries in by_point.items()}
+    by_point = grouped(found.levels, itemgetter(0))
+    levels = {point: _results(summary for _, summary in pairs) for point, pairs in by_point.items()}
     if as_json:
         document = {"attack": asdict(attack.plan), "evidence": str(folder), **spent, "notes": attack.notes}
         if prompt is not None:

@@ -28,10 +28,10 @@ from vestige.artifacts.audits import (
     VerdictLine,
     by_level,
 )
-from vestige.artifacts.verdicts import logs_said, n_facts, percentage, possible, sized, tested_claims
+from vestige.artifacts.verdicts import facts_said, logs_said, percentage, possible, sized, tested_claims
 from vestige.core.estimates import NO_INTERVAL, Estimate
 from vestige.core.items import QUESTION_FORMS
-from vestige.core.text import Record, TextByName, TextMapping, TextTuple
+from vestige.core.text import Record, TextByName, TextMapping, TextTuple, grouped
 from vestige.report.evidence import forget_label
 
 
@@ -388,14 +388,12 @@ def next_steps(outcome: AuditOutcome) -> TextByName:
 
 def next_said(outcome: AuditOutcome) -> str:
     """The next steps in one line, each after the models that it is for."""
-    models: dict[str, list[str]] = {}
     steps = next_steps(outcome)
-    for subject in submitted(outcome):
-        if subject in steps:
-            name = method_name(subject)
-            models.setdefault(steps[subject].removeprefix(f"{name}: "), []).append(name)
+    models = [subject for subject in submitted(outcome) if subject in steps]
     parts = ["Next."]
-    for step, names in models.items():
+    by_step = grouped(models, lambda subject: steps[subject].removeprefix(f"{method_name(subject)}: "))
+    for step, subjects in by_step.items():
+        names = [*map(method_name, subjects)]
         if len(names) > NAMED:
             names = [f"{len(names)} models"]
         parts.append(f"{listed(names)}: {step}")
@@ -485,7 +483,7 @@ def _failing(outcome: AuditOutcome, v: VerdictLine) -> _Words:
     if v.claim == "not expressed" and v.against in _AGAINST:
         return _AGAINST[v.against]
     # By single facts alone, while no level is shown to be above the margin.
-    if v.decides is None and n_facts(outcome, v):
+    if v.decides is None and facts_said(outcome, v):
         return STATEMENTS[v.claim].by_facts or _FAILING[v.claim]
     return (STATEMENTS[v.claim].in_bits if v.unit == "bits" else None) or _FAILING[v.claim]
 

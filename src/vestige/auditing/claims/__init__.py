@@ -49,12 +49,13 @@ def verdicts(about: SubjectEvidence) -> list[VerdictLine]:
 
 def decide(claim: Claim, subject: str, grounds: ClaimEvidence, ground: Ground, tested: TestedFormats) -> VerdictLine:
     """The line of one claim: outcome, reason in one sentence, and the numbers."""
-    scales = tested.asked_of(ground, subject) if STATEMENTS[claim].controls else ()
-    against = tested.against if STATEMENTS[claim].controls and grounds.parts else ""
-    if STATEMENTS[claim].controls and len(ground.plan.retrained) == 1:
-        grounds = replace(grounds, gaps=(*grounds.gaps, ONE_CONTROL))
+    scales: tuple[Scale, ...] = ()
+    against = ""
     if STATEMENTS[claim].controls:
-        grounds = replace(grounds, gaps=tuple(dict.fromkeys((*ground.doubts, *grounds.gaps))))
+        scales = tested.asked_of(ground, subject)
+        against = tested.against if grounds.parts else ""
+        single = (ONE_CONTROL,) if len(ground.plan.retrained) == 1 else ()
+        grounds = replace(grounds, gaps=tuple(dict.fromkeys((*ground.doubts, *grounds.gaps, *single))))
     verdicts = grounds.parts
     outcomes = {verdict.outcome for verdict in verdicts}
     outcome: Outcome = "inconclusive"
