@@ -13,13 +13,14 @@ import numpy as np
 from jaxtyping import Float
 
 from benchmarks.public_logs import FEWEST, Cell, Training, trainings
+from vestige.artifacts.audits import Outcome
 from vestige.core.seeds import generator
 from vestige.logs import read_log
 from vestige.metrics.contrasts import Draws, Sample
 from vestige.metrics.gains import Controls, admission, leakage
 from vestige.metrics.intervals import SeedPrior
 from vestige.metrics.trainings import kept_error
-from vestige.metrics.verdicts import Evidence, Outcome, Thresholds, stays_below, steady
+from vestige.metrics.verdicts import Evidence, Thresholds, stays_below, steady
 
 DEFAULTS = Thresholds()
 LEFT = 0.2

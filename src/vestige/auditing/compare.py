@@ -25,7 +25,8 @@ from vestige.core.text import Items, NumberByName, NumberMapping, TextByName, Te
 from vestige.logs import read_log, reader_of
 from vestige.logs.log import How, LogPart
 from vestige.metrics.contrasts import holm
-from vestige.metrics.pooling import ByQuestion, PairedDifference, paired_difference, questions_needed
+from vestige.metrics.intervals import ByItem
+from vestige.metrics.pooling import PairedDifference, paired_difference, questions_needed
 
 LEVEL = 0.05
 """The significance level of a difference, after Holm's correction over all rows."""
@@ -303,8 +304,8 @@ def _compared(
 ) -> ComparedScore:
     texts, groups = about.texts, about.groups
     items = list(dict.fromkeys([*of_first, *of_model]))
-    a: ByQuestion = np.array([of_first.get(item, np.nan) for item in items])
-    b: ByQuestion = np.array([of_model.get(item, np.nan) for item in items])
+    a: ByItem = np.array([of_first.get(item, np.nan) for item in items])
+    b: ByItem = np.array([of_model.get(item, np.nan) for item in items])
     known = ~(np.isnan(a) | np.isnan(b))
     if not known.any():
         raise InputError(

@@ -661,4 +661,4 @@ def reversal_lines(
         for pair, draws in zip(pairs, differences(np.stack(rows), controls), strict=True):
             apart.setdefault(pair, {})[scale.name] = draws
     ordered = {pair: apart[pair] for pair in combinations(expressed, 2) if pair in apart}
-    return tuple(ReversalLine(*reversal) for reversal in reversals(ordered))
+    return reversals(ordered)

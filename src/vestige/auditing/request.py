@@ -82,6 +82,11 @@ class AuditRequest:
         return tuple(m.name for m in self.models if m.role == role)
 
     @property
+    def in_order(self) -> "list[AuditedModel]":
+        """All models, role by role."""
+        return sorted(self.models, key=lambda model: ROLES.index(model.role))
+
+    @property
     def target(self) -> AuditedModel:
         """Return the model before unlearning."""
         (target,) = (m for m in self.models if m.role == "target")

@@ -99,11 +99,12 @@ def asking_tasks(run: RunFolder, request: AuditRequest) -> list[Task]:
     A positive control is trained after the target's evaluation, when its digest is known.
     """
     base = {"run": str(run.path), "request": request}
-    models = [m for role in ROLES for m in request.models if m.role == role]
     after_target = (task_name(request.target.name, ""),)
     by_target = "indirect" in request.settings.evals
     # In the progress that is shown this training counts as much as a hundred questions.
-    making = [Task(making_name(m.name), suppress_task, base, after_target, 100.0) for m in models if not m.model]
+    making = [
+        Task(making_name(m.name), suppress_task, base, after_target, 100.0) for m in request.in_order if not m.model
+    ]
     tasks = [
         Task(
             task_name(model.name, ""),
@@ -114,7 +115,7 @@ def asking_tasks(run: RunFolder, request: AuditRequest) -> list[Task]:
             + (after_target if by_target and model.role != "target" else ()),
             weight=float(sum(q.n_items for q in request.questions)),
         )
-        for model in models
+        for model in request.in_order
     ]
     return [*making, *tasks]
 
@@ -130,10 +131,9 @@ def attack_tasks(
 
     base = {"run": str(run.path), "request": request}
     after_target = (task_name(request.target.name, ""),)
-    models = [m for role in ROLES for m in request.models if m.role == role]
     tasks: list[Task] = []
     for attack, names in attacks:
-        attacked = [model for model in models if model.name in names]
+        attacked = [model for model in request.in_order if model.name in names]
         n_questions = len(attack.tested) * len(after_an_attack(request.questions, attack.plan.kind))
         weight = float(len(attack.plan.points) * (n_questions + attack.plan.n_shown))
         kind = attack_of(attack.plan)

@@ -33,6 +33,7 @@ from vestige.metrics.intervals import (
     LEAST_CLUSTERS,
     LEVEL,
     Bounds,
+    ByItem,
     design_effect,
     interval_of_mean,
     interval_over_seeds,
@@ -258,8 +259,6 @@ def reversals(table: "DataFrame", *, of: str, across: str, value: str = "mean") 
     return pandas.DataFrame(rows, columns=["first", "second", "by", "and_by", "difference", "and_difference"])
 
 
-ByQuestion = Float[np.ndarray, " N"]
-
 _EXACT = 12
 """Up to this many clusters that differ, all sign patterns are enumerated."""
 _FLIPS = 20_000
@@ -287,8 +286,8 @@ class PairedDifference(NamedTuple):
 
 
 def paired_difference(
-    first: ByQuestion,
-    second: ByQuestion,
+    first: ByItem,
+    second: ByItem,
     *,
     clusters: Sequence[str] | None = None,
     bounds: Bounds | None = (0.0, 1.0),
@@ -344,14 +343,14 @@ def paired_difference(
     )
 
 
-def _cluster_sums(differences: ByQuestion, labels: Sequence[str] | None) -> Float[np.ndarray, " K"]:
+def _cluster_sums(differences: ByItem, labels: Sequence[str] | None) -> Float[np.ndarray, " K"]:
     if labels is None:
         return differences
     _, places = np.unique(np.asarray(labels, dtype=str), return_inverse=True)
     return np.bincount(places, weights=differences)
 
 
-def _worst(first: ByQuestion, second: ByQuestion, bounds: Bounds) -> Bounds:
+def _worst(first: ByItem, second: ByItem, bounds: Bounds) -> Bounds:
     """The least and greatest mean of second - first that missing scores allow."""
     low, high = bounds
     least = np.nan_to_num(second, nan=low) - np.nan_to_num(first, nan=high)
@@ -388,7 +387,7 @@ def sign_flip_p_value(sums: Float[np.ndarray, " K"], *, seed: int = 0) -> float:
     return (extreme + 1) / (_FLIPS + 1)
 
 
-def questions_needed(differences: ByQuestion, difference: float, *, clusters: Sequence[str] | None = None) -> int:
+def questions_needed(differences: ByItem, difference: float, *, clusters: Sequence[str] | None = None) -> int:
     """The number of questions that show a true `difference` with a power of 80 % at a two-sided level of 5 %.
 
     n = (1.96 + 0.84)^2 variance design_effect / difference^2, with the variance of the paired differences (2411.00640,

@@ -14,12 +14,13 @@ resamples. Orders are for these models. Another training may come out elsewhere.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import Literal, NamedTuple
 
 from pydantic import Field, model_validator
 
+from vestige.artifacts.audits import Outcome, ReversalLine
 from vestige.core.estimates import Estimate
 from vestige.core.settings import Settings
 from vestige.metrics.contrasts import Draws, holm, step_down
@@ -27,7 +28,6 @@ from vestige.metrics.gains import Gain
 from vestige.metrics.intervals import LEVEL, POPULATION, POPULATION_HITS, PRIORS, Kind, SeedPrior
 from vestige.metrics.planning import POWER, Advice, advise, detectable, items_needed
 
-Outcome = Literal["holds", "fails", "inconclusive"]
 Scope = Literal["these", "population"]
 TAIL = (1 - LEVEL) / 2
 ADMISSION = 0.2
@@ -377,16 +377,6 @@ def _more(main: _Judged) -> str:
     return f"about {needed} items would be needed"
 
 
-class Reversal(NamedTuple):
-    """Two subjects with opposite orders in two formats. `p` after Holm's correction."""
-
-    first: str
-    second: str
-    more_in: str
-    less_in: str
-    p: float
-
-
 def least_p(comparisons: int, resamples: int) -> float:
     """The least p-value that a comparison can have after Holm's correction.
 
@@ -397,7 +387,7 @@ def least_p(comparisons: int, resamples: int) -> float:
     return min(1.0, comparisons / (resamples + 1))
 
 
-def reversals(differences: Mapping[tuple[str, str], Mapping[str, Draws]]) -> tuple[Reversal, ...]:
+def reversals(differences: Mapping[tuple[str, str], Mapping[str, Draws]]) -> tuple[ReversalLine, ...]:
     """The pairs of subjects whose order is reversed between two formats, each direction being significant.
 
     `differences` has, for each pair (first, second) and format, the draws of first - second (`gains.differences`). A
@@ -410,6 +400,6 @@ def reversals(differences: Mapping[tuple[str, str], Mapping[str, Draws]]) -> tup
             for higher_in, lower_in in ((first_format, second_format), (second_format, first_format)):
                 # Both directions have to be shown: the weaker one is the evidence.
                 p = max(formats[higher_in].p_at_most(0.0), formats[lower_in].p_at_least(0.0))
-                candidates.append(Reversal(first, second, higher_in, lower_in, p))
+                candidates.append(ReversalLine(first, second, higher_in, lower_in, p))
     corrected = holm([reversal.p for reversal in candidates])
-    return tuple(r._replace(p=p) for r, p in zip(candidates, corrected, strict=True) if p <= TAIL)
+    return tuple(replace(r, p=p) for r, p in zip(candidates, corrected, strict=True) if p <= TAIL)

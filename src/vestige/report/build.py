@@ -388,7 +388,7 @@ def _manifest(folder: RunFolder, contents: Contents, partial: Path) -> Fields:
         "run": contents.evidence.name,
         "vestige": contents.evidence.provenance.get("versions", {}).get("vestige", ""),
         "files": {p.relative_to(partial).as_posix(): file_digest(p) for p in bundled},
-        "models": {s.path: str((s.done or {}).get("digest", "")) for s in contents.evidence.subjects},
+        "models": {s.path: s.digest for s in contents.evidence.subjects},
         "scores": {path: scores_digest(EvalFolder(folder.path / path)) for path in evaluations},
         "audits": {o.forget: file_digest(folder.audit(o.forget).outcome) for o in contents.audits},
     }
@@ -398,7 +398,7 @@ def _variables(folder: RunFolder, contents: Contents) -> Fields:
     times = contents.evidence.provenance.get("times", {})
     return {
         "started": str(times.get("started", ""))[:19] or "not recorded",
-        "models": [(s.label, s.path, str((s.done or {}).get("digest", ""))) for s in contents.evidence.subjects],
+        "models": [(s.label, s.path, s.digest) for s in contents.evidence.subjects],
         "headline": page_headline(contents),
         "title": page_title(contents),
         "run_name": contents.evidence.name,
@@ -409,7 +409,7 @@ def _variables(folder: RunFolder, contents: Contents) -> Fields:
 
 
 def _audit(folder: RunFolder, contents: Contents, index: int, outcome: AuditOutcome) -> Fields:
-    digests = {s.label: str((s.done or {}).get("digest", "")) for s in contents.evidence.subjects}
+    digests = {s.label: s.digest for s in contents.evidence.subjects}
     plan = folder.audit(outcome.forget).plan
     mapped = []
     for entry in frameworks():

@@ -257,7 +257,7 @@ def read_contents(run: RunFolder, *, verify: bool = False) -> Contents:
         sources.append([[p.subject, p.attack, p.path, digest] for p, digest in zip(last, digests, strict=True)])
         verbatim.append(tuple(f"{method_name(name)} {words}" for name, words in verbatim_of(run, folder).items()))
     # Models of a search are known by their digests; one that two of them have names neither.
-    labels = [(str((s.done or {}).get("digest", "")), s.label) for s in evidence.subjects]
+    labels = [(s.digest, s.label) for s in evidence.subjects]
     times = Counter(digest for digest, _ in labels)
     names = {digest: label for digest, label in labels if digest and times[digest] == 1}
     return Contents(

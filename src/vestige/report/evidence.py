@@ -72,6 +72,11 @@ class RunModel:
     outdated: bool = False
     notes: TextTuple = ()
 
+    @property
+    def digest(self) -> str:
+        """That of the model's files. "" where it is not finished, or its folder does not say."""
+        return str((self.done or {}).get("digest", ""))
+
 
 @dataclass(frozen=True)
 class RunEvidence:

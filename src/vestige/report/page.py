@@ -443,14 +443,14 @@ DETAILED = 40
 
 def made(subject: RunModel) -> list[tuple[str, str]]:
     """How a model was made: its settings, versions and digests."""
-    done, provenance, spec = subject.done or {}, subject.provenance or {}, subject.spec
+    provenance, spec = subject.provenance or {}, subject.spec
     return [
         ("folder", subject.path),
         ("name", spec.name),
         ("model", spec.model),
         ("settings id", spec.settings_id),
         ("training items", spec.data),
-        ("digest", str(done.get("digest") or "none yet")),
+        ("digest", subject.digest or "none yet"),
         ("started from", spec.parent or "the model itself"),
         ("code version", str(spec.version)),
         ("answers", subject.answers.path.name if subject.answers else "none yet"),

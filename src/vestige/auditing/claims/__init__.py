@@ -18,6 +18,7 @@ from vestige.artifacts.audits import (
     Claim,
     EvidenceLevel,
     FailedTask,
+    Outcome,
     VerdictLine,
     by_level,
 )
@@ -25,7 +26,7 @@ from vestige.auditing.claims.evidence import SubjectEvidence
 from vestige.auditing.formats import Scale, TestedFormats
 from vestige.auditing.ground import ClaimEvidence, Ground, shown
 from vestige.core.text import one_line, sentence
-from vestige.metrics.verdicts import ClaimVerdict, Outcome
+from vestige.metrics.verdicts import ClaimVerdict
 
 ONE_CONTROL = "one retrained control alone does not show how far two trainings differ"
 

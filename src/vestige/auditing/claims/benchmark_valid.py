@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from vestige.artifacts.audits import SoundnessLine
+from vestige.artifacts.audits import Outcome, SoundnessLine
 from vestige.artifacts.scores import QuestionType
 from vestige.auditing.claims.evidence import NO_CONTROL, SubjectEvidence
 from vestige.auditing.formats import TestedFormats
@@ -10,7 +10,7 @@ from vestige.auditing.ground import ClaimEvidence, Ground
 from vestige.auditing.recovery import relearns_retained
 from vestige.core.text import one_line
 from vestige.metrics.planning import LEAST_CONTROLS
-from vestige.metrics.verdicts import ClaimVerdict, Margins, Outcome, stays_below
+from vestige.metrics.verdicts import ClaimVerdict, Margins, stays_below
 
 _BASIC: Mapping[QuestionType, str] = {
     "own words": "answers in its own words",
