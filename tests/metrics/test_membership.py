@@ -12,7 +12,6 @@ from vestige.metrics.memorization import (
     hits_at_fpr,
     loss,
     placements,
-    privleak,
     zlib_bytes,
     zlib_score,
 )
@@ -125,21 +124,3 @@ def test_loss_and_zlib_by_hand():
     assert zlib_bytes("") == 8
     with pytest.raises(ValueError, match="has bytes"):
         zlib_score(logp, 0)
-
-
-def test_privacy_leakage_has_the_sign_of_its_paper():
-    # What is still known stands above all holdout texts: our AUC is 1, the paper's 0, and under-unlearning is -100.
-    known = auc(np.array([1.0, 2.0]), np.array([-1.0, 0.0]))
-    assert privleak(1 - known, 0.5) == -100
-    assert privleak(1 - (1 - known), 0.5) == 100
-
-
-@pytest.mark.parametrize("wrong", [lambda: auc(np.array([]), np.array([1.0])), lambda: loss(np.array([]))])
-def test_no_scores_tell_nothing(wrong):
-    with pytest.raises(ValueError, match="no scores"):
-        wrong()
-
-
-def test_what_is_no_number_is_refused():
-    with pytest.raises(ValueError, match="not a number"):
-        auc(np.array([np.nan, 1.0]), np.array([0.0]))
