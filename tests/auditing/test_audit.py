@@ -12,6 +12,7 @@ from safetensors.torch import load_file, save_file
 from tests.small import nano
 
 import audited
+from vestige.api import selection
 from vestige.artifacts import audits
 from vestige.artifacts.audits import REQUIRED, SealedPlan, read_outcome, read_plan, sealed_digest, write_sealed_plan
 from vestige.artifacts.layout import EvalFolder, RunFolder, SubjectFolder
@@ -596,6 +597,14 @@ def test_what_this_data_cannot_be_asked_is_left_out_and_said():
     assert "no forget item has a paraphrase, so none was asked in the form paraphrase (other words)" in said
     assert "nothing was asked after examples" in said
     assert "so cloze asks for the whole answer of each" in said
+
+
+@pytest.mark.parametrize("chosen", [{"quick": True}, {"attacks": ["quantize"]}])
+def test_a_choice_of_questions_or_attacks_does_not_ask_for_a_number_of_options(chosen):
+    items = tuple(Item(f"What is {n}?", f"answer {n}", attribute=f"kind {n // 2}") for n in range(4))
+    splits = dataclasses.replace(audited.SPLITS, splits={"forget": items, "retain": (Item("Else?", "nothing"),)})
+    settings, _ = selection.audit_settings(AuditSettings(), None, **chosen)
+    assert "choices was not asked" in " ".join(questions_of(AuditRequest((), splits, settings)).left_out)
 
 
 @pytest.mark.parametrize(("kinds", "can"), [((5, 5), "0 have"), ((5, 5, 7), "7 have")])

@@ -61,6 +61,18 @@ def test_a_verdict_tells_its_reason_on_focus_and_leads_to_it(page):
     assert page.texts(f"{anchor} bdi") == ["KL"]
 
 
+def test_every_cell_of_the_heat_map_stands_in_its_column(browser, tmp_path):
+    run, found = tmp_path / "run", outcome()
+    write_run(run)
+    first = next(g for g in found.gains if g.unit != "bits")
+    gains = tuple(g for g in found.gains if (g.subject, g.attack) != (first.subject, first.attack))
+    write_audit(run, replace(found, gains=gains))
+    browser.open(build_report(run))
+    assert browser.count(".heat-map td.none") > 0
+    shown = "[...document.querySelectorAll('.heat-map td')].map((c) => getComputedStyle(c).display)"
+    assert set(browser.run(shown)) == {"table-cell"}
+
+
 def test_a_cell_of_the_heat_map_tells_its_interval_and_leads_to_its_number(page):
     page.run("document.querySelector('.heat-map td.heat a').focus({ preventScroll: true })")
     told = page.texts(".tooltip")[0]

@@ -405,7 +405,7 @@ def given_margins(margins: "vestige.Margins | None") -> Record:
     """The margins that were set, by name."""
     if margins is None:
         return {}
-    return {name: getattr(margins, name) for name in margins.model_fields_set}
+    return margins.explicit()
 
 
 @verb

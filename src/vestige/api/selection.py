@@ -156,9 +156,7 @@ def audit_settings(
 
 def _with_margins(current: AuditSettings, margins: Thresholds) -> AuditSettings:
     """Return the settings with these margins and all other values unchanged."""
-    values = {name: getattr(margins, name) for name in margins.model_fields_set}
-    explicit = {name: getattr(current, name) for name in current.model_fields_set}
-    return AuditSettings.build({**explicit, **values}, where="settings of the audit")
+    return AuditSettings.build({**current.explicit(), **margins.explicit()}, where="settings of the audit")
 
 
 def _only(built: AuditSettings, chosen: Collection[str], attacks: "Sequence[AttackSettings | str]") -> AuditSettings:
@@ -183,12 +181,10 @@ def _only(built: AuditSettings, chosen: Collection[str], attacks: "Sequence[Atta
     unused += [f"--further {one_line(line)!r}" for line in built.further if line.split()[0] not in names]
     if unused:
         raise InputError(f"{unused[0]} is a setting of an attack that --attacks leaves out. Add the attack there")
-    values, defaults = dict(built), dict(type(built)())
+    values, defaults = built.explicit(), dict(type(built)())
     for name in counted:
-        size = values[name] or defaults[name] or (SAMPLES,)
-        values[name] = ()
-        if name in names:
-            values[name] = size
+        size = getattr(built, name) or defaults[name] or (SAMPLES,)
+        values[name] = size if name in names else ()
     started = [line.split()[0] for line in built.further]
     named = [name for name in names if name not in (*counted, *started)]
     return built.build({**values, "further": (*built.further, *named, *lines)}, where="settings of the audit")

@@ -488,7 +488,7 @@ def within_reach(request: AuditRequest) -> AuditRequest:
             "has shown that it could find anything; give one with --suppressed"
         )
     untested.append(_may_have_changed(served))
-    values = {**settings.model_dump(), **changes, "evals": evals, "forms": forms}
+    values = {**settings.explicit(), **changes, "evals": evals, "forms": forms}
     return replace(
         request,
         settings=settings.build(values, where="settings of the audit"),

@@ -78,8 +78,11 @@ class Settings(BaseModel):
 
     def over(self, defaults: D) -> D:
         """Return `defaults` with the values that were set in these settings."""
-        given = {name: getattr(self, name) for name in self.model_fields_set}
-        return type(defaults).build({**dict(defaults), **given})
+        return type(defaults).build({**defaults.explicit(), **self.explicit()})
+
+    def explicit(self) -> Fields:
+        """Return the values that were set in these settings."""
+        return {name: getattr(self, name) for name in self.model_fields_set}
 
     def identity(self) -> Fields:
         """Return the settings as JSON values, for ids and records."""

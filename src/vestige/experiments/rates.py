@@ -182,7 +182,7 @@ def find_rate(
 
 def _at_rate(training: "vestige.Training | None", rate: float) -> "vestige.Training":
     """The settings with this learning rate."""
-    settings = {} if training is None else {name: getattr(training, name) for name in training.model_fields_set}
+    settings = {} if training is None else training.explicit()
     return vestige.Training.build({**settings, "learning_rate": rate})
 
 
