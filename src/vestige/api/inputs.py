@@ -97,7 +97,7 @@ class HowReadOrAdapted(HowRead, total=False):
 
 
 def reading(arguments: Record) -> Reading:
-    """How models are read, from the arguments of a call."""
+    """Return the settings for reading models from the arguments of a call."""
     return Reading(**{name: arguments[name] for name in vars(Reading()) if arguments.get(name) is not None})
 
 
@@ -138,7 +138,7 @@ def verb(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def in_python(text: str) -> str:
-    """A message with arguments in place of options: `--output-dir` becomes `output_dir`."""
+    """Replace options in a message by Python arguments: `--output-dir` becomes `output_dir`."""
     return _OPTION.sub(lambda option: option[1].replace("-", "_"), text)
 
 
@@ -177,7 +177,7 @@ def path_of(model: ModelLike | None) -> str | None:
 
 
 def paths_of(models: ModelLike | Sequence[ModelLike] | None) -> list[str]:
-    """One model or a list of models, as paths. A text is one model, and a pair is a model with its tokeniser."""
+    """Return the paths of one model or a list. A text is one model, and a pair is a model with its tokeniser."""
     if models is None or models == ():
         return []
     if isinstance(models, list):
@@ -198,7 +198,7 @@ def selector(items: None) -> None: ...
 @overload
 def selector(items: DataLike) -> str: ...
 def selector(items: DataLike | None) -> str | None:
-    """The selectors or the file that name items. Rows in memory become a file."""
+    """Return the selectors or the file that name items. Rows in memory are written to a file."""
     if items is None:
         return None
     return _file(items)
@@ -221,7 +221,7 @@ def corpus_of(data: DataLike) -> "Corpus":
 
 
 def _file(data: Any) -> str:
-    """A path or name as it is. Rows in memory as a file of the cache, which is named by its content."""
+    """Return a path or name unchanged. Write rows in memory to a cached file named by their content."""
     if isinstance(data, str | PathLike):
         return fspath(data)
     from vestige.core.files import write_text
@@ -250,7 +250,7 @@ def _file(data: Any) -> str:
 
 
 def _row_line(row: Mapping[Any, Any], number: int) -> str:
-    """A row as a line of JSON Lines. A value that is missing in pandas' or NumPy's way is null."""
+    """Return a row as a line of JSON Lines. Missing values of pandas and NumPy become null."""
     from vestige.core.files import json_line
 
     cells = {}

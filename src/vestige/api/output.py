@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 
 def say_next(*words: object) -> None:
-    """The command that comes next, as it can be typed."""
+    """Print the next command, ready to be typed."""
     say(f"next: {shlex.join(['vestige', *(one_line(str(word), width=500) for word in words)])}")
 
 
 def refuse_torchrun(command: str) -> None:
-    """Refuse several processes that would each do the whole of what `command` does, in one folder."""
+    """Refuse torchrun for `command`, because each process would do all the work in one folder."""
     n = os.environ.get("WORLD_SIZE", "1")
     if n != "1":
         raise InputError(

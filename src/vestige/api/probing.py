@@ -182,7 +182,7 @@ def _loaded(model: str, how: Reading) -> "Asked":
 def _grader(
     who: "Participants", spec: "JudgeSpec", folder: "ProbeFolder", device: str, truths: "Sequence[Item]"
 ) -> "Grader":
-    """The judge, with the true answers in `truths` where there are any."""
+    """Return the judge, which also gets the true answers in `truths`, if any."""
     from vestige.probes.answering import told
 
     graded = who.graded_by(spec, folder.judge, device)
@@ -192,7 +192,7 @@ def _grader(
 
 
 def _named_searches(searches: Sequence[str]) -> TextTuple:
-    """The searches, each once. `none` alone is none."""
+    """Return the named searches without repeats. `none` alone means no search."""
     from vestige.probes.latent import SEARCHES
 
     names = tuple(dict.fromkeys(searches))
@@ -241,7 +241,7 @@ def _placebos(placebos: Mapping[str, ModelLike] | Sequence[str] | None) -> TextB
 
 
 def _writer(by: str | None, *, graph: bool, folder: "ProbeFolder", device: str) -> "By":
-    """How adjacent questions are made: from the graph, by templates, or by a chat model."""
+    """Return the maker of adjacent questions: the graph, templates, or a chat model."""
     from vestige.judges.local import grader_of
     from vestige.judges.spec import BY_MODEL, judge_spec
 

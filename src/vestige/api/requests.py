@@ -145,7 +145,7 @@ def _recipe(
     base: str | None,
     seed: int,
 ) -> Recipe | None:
-    """How a method that trains from the start trains: as the target was trained, or from `base` by the settings."""
+    """Return the training of a method that starts anew: the target's own, or from `base` with the settings."""
     if not isinstance(find_method(name), FromStart):
         if base is not None:
             raise InputError(f"--base is for methods that train from the start, and {name} does not. Leave it out")

@@ -235,7 +235,7 @@ def unlearn(
 
 
 def _rate_in_words(request: "UnlearnRequest") -> str:
-    """The method and the learning rate, and how to find one where nobody chose it for this model."""
+    """Return method and learning rate in words, with the command that finds a rate if none was chosen."""
     from vestige.methods import find_method
     from vestige.training.settings import UnlearningSettings
 

@@ -42,7 +42,7 @@ class Answerer(Protocol):
     """A model that answers prompts."""
 
     def answer(self, prompts: Sequence[str], *, seed: int) -> list[str | None]:
-        """One answer each, in order. None where none came."""
+        """Return one answer to each prompt, in order, or None if there is none."""
 
 
 class AnswerSettings(Settings):
@@ -109,7 +109,7 @@ class LocalAnswerer:
             self.loaded.engine.generate([plain], **self._how([_PLAIN_QUESTION], seed))
 
     def _encoded(self, prompts: Sequence[str]) -> dict[str, tuple[int, ...]]:
-        """The tokens of each prompt that the context holds. Equal prompts appear once."""
+        """Return the tokens of each prompt that fits into the context. Equal prompts appear once."""
         encoded = {}
         for prompt in dict.fromkeys(prompts):
             with contextlib.suppress(InputError):
@@ -119,7 +119,7 @@ class LocalAnswerer:
         return encoded
 
     def _how(self, prompts: Sequence[str], seed: int) -> Fields:
-        """How an engine is to answer these prompts."""
+        """Return the engine's settings for these prompts."""
         prompter, temperature = self.loaded.prompter, self.settings.temperature
         # A seed of the prompt's own, so that what is asked beside it changes no answer.
         seeds = tuple(derive_seed(seed, "answer", prompt) for prompt in prompts)
@@ -142,7 +142,7 @@ Answers that are paid for are kept one by one.
 
 @dataclass
 class KeptAnswers:
-    """An answerer that keeps what `inner` said in `folder`. `identity` covers everything that can change an answer."""
+    """Stores the answers of `inner` in `folder`. `identity` covers everything that can change an answer."""
 
     inner: LocalAnswerer
     folder: Path
@@ -189,12 +189,12 @@ class KnownAnswersJudge:
 
     @property
     def name(self) -> str:
-        """What tables call it."""
+        """The name in tables."""
         return f"{self.judge_told.name}, with known answers"
 
     @property
     def digest(self) -> str:
-        """Content id of all that is known."""
+        """The content id of all known answers."""
         return content_id(self._truths, length=32)
 
     def judge(self, requests: Sequence[Request]) -> list[Judgement]:
@@ -239,7 +239,7 @@ def told(grader: Grader, items: ItemTuple) -> Grader:
 
 @dataclass(frozen=True)
 class Participants:
-    """Everybody who takes part in a probe, each taken when it is first wanted, how models answer, and the seed."""
+    """The models, embedder and judge of a probe, each loaded at first use."""
 
     take_target: Callable[[], Asked]
     take_unlearned: Callable[[], Asked]
@@ -250,17 +250,17 @@ class Participants:
 
     @cached_property
     def target(self) -> Asked:
-        """The model that knows."""
+        """The target."""
         return self.take_target()
 
     @cached_property
     def unlearned(self) -> Asked:
-        """The model that forgot."""
+        """The unlearned model."""
         return self.take_unlearned()
 
     @cached_property
     def embedder(self) -> Embedder:
-        """Who embeds prompts and answers."""
+        """The embedder of prompts and answers."""
         return self.take_embedder()
 
     @cached_property
@@ -269,7 +269,7 @@ class Participants:
         return self.take_grader(self)
 
     def graded_by(self, judge: JudgeSpec, replies: Path, device: str = "auto") -> Grader:
-        """The judge of that spec, a server's replies lying in `replies`. Only a grounded one takes the target."""
+        """Return the judge of a spec. `replies` stores a server's replies. A grounded judge uses the target."""
         if isinstance(judge.settings, GroundedSettings):
             return grounded_grader(self.target, self.embedder, judge.settings)
         return grader_of(judge, replies, device)

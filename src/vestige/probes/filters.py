@@ -86,7 +86,7 @@ class FilterSettings(Settings):
             raise InputError(f"alike = {self.alike:g}: a cosine is from -1 to 1")
 
     def n_held_against(self, n_prompts: int, n_texts: int) -> int:
-        """With how many texts of the forget set each of so many prompts is compared."""
+        """Return the number of forget texts with which each of `n_prompts` prompts is compared."""
         most = self.nearest_texts
         if most is None:
             # Overlap is asked of each prompt and text: with thousands of both it would cost more than all else.
@@ -96,7 +96,7 @@ class FilterSettings(Settings):
         return min(most or n_texts, n_texts)
 
     def is_hole(self, target: float | None, unlearned: float | None) -> bool:
-        """Whether two scores make a hole. Without both there is none."""
+        """Return whether two scores make a hole. A missing score makes none."""
         if target is None or unlearned is None:
             return False
         return target >= self.target_at_least and unlearned <= self.unlearned_at_most
@@ -135,7 +135,7 @@ class Filtered:
 
 @dataclass
 class _Desk:
-    """The candidates under way: `left` are the indices of the remaining ones. `first` the target's first answers."""
+    """The candidates of a running filter. `dropped` gives reasons by index, `left` the remaining indices."""
 
     candidates: Sequence[HoleCandidate]
     actors: Actors
@@ -151,7 +151,7 @@ class _Desk:
         return [self.candidates[i].prompt for i in places]
 
     def judged(self, stage: str, requests: Sequence[Request]) -> list[Judgement]:
-        """Judgements of one stage. Failures count separately."""
+        """Judge the requests of one stage, and count its failures by kind."""
         judgements = self.actors.judge.judge(requests) if requests else []
         refuse_limit(f"the judge {self.actors.judge.name}", judgements, at=f" at the stage {stage!r}")
         failures = Counter(str(j.failure) for j in judgements if j.failure)
@@ -159,7 +159,7 @@ class _Desk:
         return judgements
 
     def graded(self, stage: str, places: Sequence[int], answers: Sequence[str | None]) -> list[float | None]:
-        """The quality of one answer to each prompt. None where there is no answer or no judgement."""
+        """Return the quality of one answer to each prompt, or None without an answer or a judgement."""
         texts = {n: answer for n, answer in enumerate(answers) if answer is not None}
         if len(texts) < len(answers):
             self.failures.setdefault(stage, Counter())["no answer"] += len(answers) - len(texts)
@@ -172,7 +172,7 @@ class _Desk:
         return [scores.get(n) for n in range(len(answers))]
 
     def drop_below(self, places: Sequence[int], scores: Sequence[float | None], least: float, reason: str) -> None:
-        """Drop those that score less, and those without a score, which are not known to pass."""
+        """Drop candidates that score below `least` or have no score."""
         for i, score in zip(places, scores, strict=True):
             if score is None:
                 self.dropped[i] = "not judged"
@@ -226,7 +226,7 @@ def filter_candidates(
 
 
 def _repeats(candidates: Sequence[HoleCandidate]) -> dict[int, str]:
-    """Places of prompts that the same source had before, or that are adjacent ones word for word."""
+    """Return the indices of prompts that repeat one of their own source or an adjacent prompt, with the reason."""
     previous: set[tuple[str, str]] = set()
     adjacent = {c.prompt for c in candidates if c.source == ADJACENT}
     repeats = {}
@@ -289,7 +289,7 @@ def _drop_overlapping(
 
 
 def _embeddings(desk: _Desk) -> dict[int, Float[np.ndarray, " D"]]:
-    """The embeddings of the prompts that are left, by place."""
+    """Return the embeddings of the remaining prompts by index."""
     remaining = desk.left
     if not remaining:
         return {}
@@ -320,7 +320,7 @@ def _drop_alike(desk: _Desk, embeddings: Mapping[int, Float[np.ndarray, " D"]]) 
 
 
 def _drop_beyond_diversity(desk: _Desk, embeddings: Mapping[int, Float[np.ndarray, " D"]]) -> dict[str, Selection]:
-    """Keep of each search the first so many that are as diverse as the adjacent prompts, where there are any."""
+    """Limit each search to its first prompts that together are as diverse as the adjacent prompts."""
     by_source = _by_source(desk, desk.left)
     adjacent = by_source.pop(ADJACENT, [])
     if not (adjacent and desk.settings.diverse):

@@ -143,7 +143,7 @@ def _row(source: str, tested: Sequence[Tested], settings: FilterSettings, *, see
 
 
 def _placebo(name: str, tested: Sequence[Tested], settings: FilterSettings, *, seed: int) -> Placebo | None:
-    """How often the placebo looks like a hole. None if no pair was judged."""
+    """Return how often the placebo looks like a hole, or None if no pair was judged."""
     pairs = [t for t in tested if t.target_score is not None and t.placebo_scores[name] is not None]
     if not pairs:
         return None
@@ -159,7 +159,7 @@ def _placebo(name: str, tested: Sequence[Tested], settings: FilterSettings, *, s
 
 
 def _origins(tested: Sequence[Tested]) -> list[str] | None:
-    """Return each prompt's source, as its cluster. None where that is known of none."""
+    """Return each prompt's source as its cluster, or None if no source is known."""
     if any(t.origin for t in tested):
         return [t.origin or t.id for t in tested]
     return None
@@ -168,14 +168,14 @@ def _origins(tested: Sequence[Tested]) -> list[str] | None:
 def mean_estimate(
     metric: str, values: Any, unit: str, bounds: Bounds, clusters: Sequence[str] | None, *, seed: int
 ) -> Estimate:
-    """The mean of the values over prompts. Those made from one thing are one cluster."""
+    """Return the mean over prompts. Prompts of one source are one cluster."""
     scores = np.asarray(values, dtype=float)
     low, high, method = interval_of_mean(scores, clusters=clusters, bounds=bounds, seed=seed)
     return Estimate(metric, unit, float(scores.mean()), low, high, len(scores), method)
 
 
 def diversity_of(prompts: Sequence[str], embed: Embed, near: Float[np.ndarray, "M D"] | None = None) -> Diversity:
-    """How different prompts are, and how near to the prompts that were embedded as `near`."""
+    """Return how different the prompts are, and how near to the prompts embedded as `near`."""
     places, distinct_ngrams, cosine = embed(prompts), None, None
     if len(prompts) > 1:
         distinct_ngrams = 1 - avg_self_bleu([tokens(p) for p in prompts])
@@ -200,7 +200,7 @@ FIXED = ("target", "unlearned", "forget")
 
 @dataclass(frozen=True)
 class FilterRequest:
-    """Whose holes are looked for among the candidates, and against which forget set.
+    """The models, the forget set and the settings of a filter.
 
     `retain` is the known retain set, which decides the names that occur only in the forget set.
     """
@@ -214,7 +214,7 @@ class FilterRequest:
 
 
 def server_notes(folder: ProbeFolder) -> list[str]:
-    """Which other model the judge's server answered with."""
+    """Return notes on replies of other models from the judge's server."""
     replies = ServerReplies(folder.judge)
     replies.update()
     return replies.other_models()

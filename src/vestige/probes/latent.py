@@ -59,7 +59,7 @@ NGRAM, SEMANTIC = "ngram", "semantic"
 
 @runtime_checkable
 class Embeds(Protocol):
-    """Who embeds prompts: `models.embedder.Embedder` does."""
+    """An embedder of prompts, such as `models.embedder.Embedder`."""
 
     def embed(self, texts: Sequence[str]) -> Float[np.ndarray, "N D"]:
         """An embedding for each text, which does not depend on the others."""
@@ -81,7 +81,7 @@ class RewardSettings(Settings):
 
 
 class Seen:
-    """All prompts so far. Without an embedder there is no semantic novelty, and no penalty for it."""
+    """All earlier prompts. Without an embedder, semantic novelty is neither measured nor penalised."""
 
     def __init__(self, embedder: Embeds | None) -> None:
         self._embedder = embedder
@@ -89,7 +89,7 @@ class Seen:
         self._embeddings: SeenEmbeddings | None = None
 
     def novelty(self, prompts: Sequence[str]) -> list[dict[str, float]]:
-        """Each prompt's novelties, 1 - likeness to all seen before. Then they are seen, all at once."""
+        """Return each prompt's novelties (1 - likeness to all earlier prompts), then add all the prompts."""
         split = [tokens(prompt) for prompt in prompts]
         novelties = {NGRAM: 1 - self._ngrams.likeness(split)}
         self._ngrams.add(split)
@@ -105,7 +105,7 @@ class Seen:
 
 
 def reward(j: float, novelty: Mapping[str, float], settings: RewardSettings) -> float:
-    """The reward of one attempt. A novelty that was not measured costs nothing."""
+    """Return the reward of one attempt. An unmeasured novelty has no penalty."""
     penalty = settings.ngram_coef * (1 - novelty.get(NGRAM, 1.0)) + settings.semantic_coef * (
         1 - novelty.get(SEMANTIC, 1.0)
     )
@@ -113,9 +113,9 @@ def reward(j: float, novelty: Mapping[str, float], settings: RewardSettings) -> 
 
 
 def neutral(rewards: Sequence[float | None]) -> list[float]:
-    """Rewards with None, where nothing was judged, replaced by what teaches least: the mean of the others.
+    """Replace missing rewards by the mean of the others, which teaches the policy least.
 
-    At least one is needed.
+    At least one reward must be present.
     """
     judged = [r for r in rewards if r is not None]
     mean = sum(judged) / len(judged)
@@ -245,7 +245,7 @@ def refuse_poor_seeds(seeds: Sequence[str], n_examples: int) -> None:
 
 
 def listed(seeds: Sequence[str], n: int, seed: int, iteration: int, row: int) -> Opening:
-    """A numbered list of `n` seeds, drawn for this row, and the next number."""
+    """Return a numbered list of `n` seeds drawn for this row, which ends with the next number."""
     # Sorted, since the order of a set of texts differs from process to process.
     distinct = sorted(set(seeds))
     # Of the place alone, so that a search that goes on writes the lists that it would have written.
@@ -256,7 +256,7 @@ def listed(seeds: Sequence[str], n: int, seed: int, iteration: int, row: int) ->
 
 
 def listed_questions(questions: Sequence[str]) -> str:
-    """Questions as a numbered list under its heading, which a policy goes on with."""
+    """Return the questions as a numbered list under a heading, for a policy to continue."""
     return "\n".join([_HEADING, *[f"{number}. {question}" for number, question in enumerate(questions, 1)]])
 
 
@@ -294,7 +294,7 @@ class _Campaign:
 
     @property
     def learns(self) -> bool:
-        """Whether the policy does. It does not in a baseline."""
+        """Whether the policy learns. In a baseline it does not."""
         return self.source == LATENT
 
     def attempts(self, number: int, before: Sequence[Attempt]) -> tuple[Rollouts, list[Attempt]]:
@@ -338,7 +338,7 @@ class _Campaign:
     def _judged(
         self, openings: Sequence[Opening], prompts: Sequence[str], number: int, before: Sequence[Attempt]
     ) -> list[Attempt]:
-        """Attempts without novelty and reward. An empty prompt is invalid and goes to no judge."""
+        """Return the attempts, still without novelty and reward. Empty prompts are invalid and are not judged."""
         # All of an iteration that the log has a part of, since rounding follows from what is computed together.
         due = range(len(prompts) if len(before) < len(prompts) else 0)
         answerable = [row for row in due if not is_empty(prompts[row])]
@@ -361,10 +361,10 @@ class _Campaign:
         return drafts
 
     def _rewarded(self, pairs: Sequence[tuple[str, str]]) -> list[Judgement]:
-        """J of each question and answer.
+        """Return the judgement J of each question and answer.
 
-        A small judge takes a bad answer for a bad question. So where it calls the question of a bad answer invalid, it
-        is asked again and sees the question alone, as in the filter after the search.
+        A small judge may call a question invalid because the answer is bad. Such a question is judged again, alone, as
+        in the filter after the search.
         """
         judge = self.cast.judge
         judgements = judge.judge([Request("reward", question, answer) for question, answer in pairs])
@@ -426,7 +426,7 @@ def _with_verdict(draft: Attempt, answer: str | None, judgement: Judgement | Non
 
 @dataclass(frozen=True)
 class Searching:
-    """By which policy searches are made, and how."""
+    """The policy of the searches, with its settings."""
 
     policy: ModelSettings
     policy_settings: PolicySettings
@@ -434,7 +434,7 @@ class Searching:
 
     @property
     def n_attempts(self) -> int:
-        """Of one search."""
+        """The attempts of one search."""
         return self.settings.n_iterations * self.policy_settings.n_rollouts
 
 
