@@ -47,7 +47,7 @@ TINY_FINETUNE = TrainingSettings(
     stop_when_exact=True,
     lora_rank=0,
 )
-"""How builtin:tiny is taught: it learns sample dataset 1 and the factual questions to the last answer."""
+"""The training of builtin:tiny, by which it learns sample dataset 1 and the factual questions completely."""
 TINY_RATES = {"ga": 3e-5, "gd": 5e-5, "kl": 5e-5, "idk_gd": 1e-4, "dpo": 1e-4, "rr": 4e-3}
 """Learning rates of builtin:tiny for one contract of 20 questions and 20 epochs, one a method."""
 SAMPLES = 7
@@ -62,7 +62,7 @@ def tiny_unlearning(method: str) -> UnlearningSettings:
 
 
 def training_settings(model: str, training: TrainingSettings | None) -> TrainingSettings:
-    """How answers are taught to a model that begins as `model`."""
+    """Return the training settings for a model that starts as `model`."""
     defaults = TrainingSettings()
     if model.startswith(TINY):
         defaults = TINY_FINETUNE

@@ -152,7 +152,7 @@ def compare(
 def _pairs(
     given: Sequence[str], models: Sequence[str], audited: Mapping[str, tuple[str, str]]
 ) -> Iterator[tuple[str, str]]:
-    """Who is compared with whom: with the first model, or by name if several audits were given."""
+    """The compared pairs: each model with the first, or models of one name in several audits."""
     if len(given) < 2 or len(audited) < len(models):
         for name in models[1:]:
             yield models[0], name

@@ -207,7 +207,7 @@ def _prior(scale: Scale, groups: Sequence[Sequence[int]]) -> SeedPrior:
 
 
 def _standing_of_controls(part: Scale) -> float:
-    """How far any control is above the others in a group, in standard errors."""
+    """The largest distance of a control above the others in a group, in standard errors."""
     rows, m = part.controls.retrained, len(part.controls.retrained)
     if m < 2:
         return 0.0

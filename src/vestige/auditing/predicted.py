@@ -31,7 +31,7 @@ from vestige.logs.bank import never_saw
 from vestige.logs.folders import LogGroup
 
 LEAST_BASES = 3
-"""Of fewer base models no error is known."""
+"""The fewest base models from which an error is estimated."""
 SLOPES = (0.0, 0.5)
 """k, the slope of an unexposed model's score on the target's score."""
 MOST = 1 / 3

@@ -59,11 +59,11 @@ class Judgement:
 
 @runtime_checkable
 class Judge(Protocol):
-    """Who grades."""
+    """A judge of requests."""
 
     @property
     def name(self) -> str:
-        """What tables call it."""
+        """The name in tables."""
 
     def judge(self, requests: Sequence[Request]) -> list[Judgement]:
         """One judgement each, in order."""
@@ -78,7 +78,7 @@ class JudgeSettings(Settings):
     @property
     @abstractmethod
     def name(self) -> str:
-        """What tables call it."""
+        """The name in tables."""
 
     @abstractmethod
     def judge(self, requests: Sequence[Request]) -> list[Judgement]:
@@ -121,7 +121,7 @@ class Writer(Protocol):
 
     @property
     def name(self) -> str:
-        """What tables call it."""
+        """The name in tables."""
 
     @property
     def reserved(self) -> tuple[str, ...]:

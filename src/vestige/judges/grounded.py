@@ -133,7 +133,7 @@ class GroundedJudge:
 
     @property
     def name(self) -> str:
-        """What tables call it."""
+        """The name in tables."""
         return "reference-grounded"
 
     def identity(self) -> dict[str, int]:

@@ -143,7 +143,7 @@ def examples(path: str = "") -> list[ReplyTo]:
 
 
 def error_of(judge: LeakJudge, labelled: Sequence[ReplyTo]) -> Misjudged:
-    """How often the judge misses a leak and sees one where there is none. Undecided replies are left out."""
+    """The judge's rates of missed and of invented leaks. Undecided replies are left out."""
     judged = zip(labelled, judge.given(labelled), strict=True)
     pairs = [(e.leaked, score >= LEAK) for e, score in judged if score is not None]
     true = [told for leaked, told in pairs if leaked]

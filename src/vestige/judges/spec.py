@@ -26,7 +26,7 @@ from vestige.models.address import FORM, Limits, Server, is_address, server_at
 _FORMS = {"local": "local:MODEL, as in local:builtin:smollm2", "server": f"its address, as in {FORM}"}
 
 BY_MODEL = f"Give {_FORMS['local']}, or {FORM}"
-"""What to do where a chat model is needed."""
+"""The next step if a chat model is missing."""
 
 
 class GroundedSettings(Settings):
@@ -39,7 +39,7 @@ class GroundedSettings(Settings):
 
 
 class LocalSettings(Settings):
-    """How a judge on this machine is read."""
+    """The settings of a judge on this machine."""
 
     dtype: str = "float32"
     """Number format."""
@@ -82,7 +82,7 @@ class ServerSettings(Server):
         return value
 
     def judge_identity(self) -> Fields:
-        """What of a judge on a server can change its verdicts."""
+        """The settings of a served judge that can change its verdicts."""
         return {"judge": "server", **{key: value for key, value in self.identity().items() if key in _CHANGES_VERDICTS}}
 
 

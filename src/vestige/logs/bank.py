@@ -121,7 +121,7 @@ def _table(base: str) -> Path:
 
 
 def text_digest(prompt: str) -> str:
-    """How the tables name a question."""
+    """The name of a question in tables."""
     return content_id(prompt, length=16)
 
 

@@ -30,7 +30,7 @@ from vestige.logs.log import (
 )
 
 ALIKE = ("temperature", "do_sample", "top_p", "top_k")
-"""What of the arguments has to be the same for two logs to be compared."""
+"""The arguments that must be equal in two compared logs."""
 _NAMED = re.compile(r"samples_(.+?)(?:_\d{4}-\d\d-\d\dT[\d.-]+)?")
 
 

@@ -118,12 +118,12 @@ class GivenLog(NamedTuple):
 
     @property
     def is_target(self) -> bool:
-        """Whether the model is the target as it is."""
+        """Whether the model is the unchanged target."""
         return self.role == "target" and not self.attack
 
     @property
     def is_control(self) -> bool:
-        """Whether the model is a control as it is."""
+        """Whether the model is an unchanged control."""
         return self.role == "retrained" and not self.attack
 
     @property
@@ -426,7 +426,7 @@ class LogReading:
             self.parts[before:] = [part._replace(notes=tuple(known)) for part in self.parts[before:]]
 
     def log(self) -> Log:
-        """All that was read. A log without any score is refused."""
+        """Return everything read from the log. A log without any score is refused."""
         if not self.parts:
             why = one_line("; ".join(dict.fromkeys(self.unread)), width=400) or "none of its scores is known"
             raise InputError(f"{self.path}: holds no scores by question that can be judged: {why}")

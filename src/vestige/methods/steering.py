@@ -52,7 +52,7 @@ class BlockSettings(Settings):
 
 
 def steered(read: Activations, steering: float, seed: int) -> Float[Tensor, "B T D"]:
-    """Where each token is steered to: `steering` times the direction of its row's topic."""
+    """Return each token's steering target: `steering` times the direction of its row's topic."""
     width = read.hidden.shape[-1]
     # Drawn again at each step, since they follow from seed and topic: a resumed run has nothing to take up.
     directions = {topic: direction(topic, width=width, seed=seed) for topic in sorted(set(read.topics))}

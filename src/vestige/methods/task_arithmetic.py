@@ -20,7 +20,7 @@ class TaskArithmetic(Settings):
     version: ClassVar[int] = 1
 
     scale: PositiveFloat = 1.0
-    """How much of the change that training made is subtracted."""
+    """The multiple of the training's change that is subtracted."""
 
     @property
     def update_factor(self) -> float:

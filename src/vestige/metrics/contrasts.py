@@ -189,7 +189,7 @@ def _noise(seed: int, name: str, df: float, resamples: int) -> ByResample:
 
 
 class PlanBasis(NamedTuple):
-    """How one training's scores vary, and how many controls and wordings there were."""
+    """The variation of one training's scores, with the numbers of controls and wordings."""
 
     noise: Noise
     controls: int

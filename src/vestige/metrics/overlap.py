@@ -333,7 +333,7 @@ def bleu_of_matches(
 
 
 def _ngrams(text: Sequence[str], longest: int) -> Counter[Words]:
-    """How often the text has each of its n-grams, for n from 1 to `longest`."""
+    """Count each n-gram of the text, for n from 1 to `longest`."""
     counts: Counter[Words] = Counter()
     for n in range(1, longest + 1):
         counts.update(zip(*(text[start:] for start in range(n)), strict=False))

@@ -196,7 +196,7 @@ def stays_within(evidence: Sequence[Evidence], thresholds: Thresholds) -> ClaimV
 def _tested(
     evidence: Sequence[Evidence], thresholds: Thresholds, *, both: bool = False
 ) -> tuple[list["_Judged"], Sequence[float]]:
-    """Each quantity with its margins, and its corrected p-value of lying within them."""
+    """Each quantity with its margins and its corrected p-value for being within them."""
     judged = [_Judged(quantity, thresholds.margins(quantity.unit), both) for quantity in evidence]
     draws, narrow = [j.evidence.draws for j in judged], [j.margins.narrow for j in judged]
     p = step_down(draws, narrow)

@@ -173,7 +173,7 @@ _NONE = Weights((-1,), lambda first, last: torch.empty(0))
 
 
 def _size(first: Mapping[str, Weights], other: Mapping[str, Weights]) -> int:
-    """How many weights of the first the other has too."""
+    """Return the number of weights in tensors that both models have in the same shape."""
     return sum(math.prod(w.shape) for name, w in first.items() if other.get(name, _NONE).shape == w.shape)
 
 

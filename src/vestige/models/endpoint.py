@@ -352,7 +352,7 @@ class EndpointModel(LoadedModel):
 
     @property
     def engine(self) -> Endpoint:
-        """Who answers."""
+        """The answering model."""
         return self.endpoint
 
     @property
@@ -362,7 +362,7 @@ class EndpointModel(LoadedModel):
 
     @property
     def advice(self) -> str:
-        """What to do where it is not the model that it was."""
+        """The next step if the model has changed."""
         return "its server says otherwise or replies otherwise than before: take a new --output-dir"
 
     def provenance(self) -> TextByName:

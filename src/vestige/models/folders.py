@@ -492,7 +492,7 @@ def check_adapter(adapter: Path, base: PreTrainedModel) -> None:
 
 
 def rows_of(model: PreTrainedModel) -> int:
-    """How many tokens the model has an embedding for."""
+    """Return the number of tokens with an embedding."""
     rows = model.config.get_text_config().to_dict().get("vocab_size")
     if isinstance(rows, int):
         return rows

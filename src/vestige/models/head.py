@@ -194,7 +194,7 @@ def logits_read_plain(model: PreTrainedModel, passes: Sequence[Pass], order: Int
 
 
 LogitsRead = Callable[[PreTrainedModel, Sequence[Pass], Int[Tensor, " N"]], Float[Tensor, "N V"]]
-"""How logits are read: `logits_read` or `logits_read_plain`."""
+"""A function that reads logits: `logits_read` or `logits_read_plain`."""
 
 
 @torch.no_grad()

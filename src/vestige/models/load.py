@@ -187,7 +187,7 @@ class LoadedModel:
 
     @property
     def advice(self) -> str:
-        """What to do where it is not the model that it was."""
+        """The next step if the model has changed."""
         return "Restore its files, or make it again with --fresh."
 
     def provenance(self) -> TextByName:

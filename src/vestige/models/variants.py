@@ -68,7 +68,7 @@ class Around:
         return (*self.before, *prompt, *self.after, *self.target[:-1])
 
     def length(self, n_tokens: int) -> int:
-        """How many tokens the text has with a prompt of `n_tokens`."""
+        """Return the number of tokens of the text with a prompt of `n_tokens`."""
         return len(self.before) + n_tokens + len(self.after) + len(self.target)
 
 

@@ -174,7 +174,7 @@ By = Literal["graph", "offline"] | Writer
 
 
 class KeptQuestion(NamedTuple):
-    """An adjacent question as it is on the disk: of the forget or of the retain set."""
+    """A stored adjacent question of the forget set or of the retain set."""
 
     of: Literal["forget", "retain"]
     question: AdjacentQuestion
@@ -243,7 +243,7 @@ def _edges(request: AdjacentRequest, name: str) -> list[str]:
 
 
 def read_adjacent(folder: ProbeFolder) -> list[KeptQuestion]:
-    """The adjacent questions in the folder. None where none were made."""
+    """Return the adjacent questions in the folder, or None if there are none."""
     if folder.adjacent.exists():
         return list(read_rows(folder.adjacent, KeptQuestion))
     return []

@@ -132,7 +132,7 @@ class LocalAnswerer:
 
 
 VERSION = 3
-"""Of kept lines. Those of another version are left where they are."""
+"""The version of stored lines. Lines of another version are ignored."""
 PORTION = 64
 """Prompts that are answered together and kept as one line: the most that a kill can cost.
 

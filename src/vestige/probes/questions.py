@@ -380,7 +380,7 @@ class QuestionDesk:
             self._dropped[SHORT] += n
 
     def result(self, failures: Mapping[str, int] | None = None) -> Adjacent:
-        """Everything admitted, with the counts."""
+        """Return all admitted questions with the counts."""
         return Adjacent(tuple(self._admitted), dict(sorted(self._dropped.items())), failures or {})
 
 

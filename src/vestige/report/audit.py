@@ -150,7 +150,7 @@ def with_interval(e: Estimate) -> str:
 
 
 def any_size(e: Estimate) -> str:
-    """A value as it is best read: shares with two decimals, bits with as many as they need."""
+    """Format a value: shares with two decimals, bits with as many as they need."""
     if e.unit == "bits":
         return f"{plain_number(e.value)} bits"
     return number(e.value)
@@ -732,7 +732,7 @@ def _caption(outcome: AuditOutcome, steps: Sequence[HarderStep]) -> str:
 
 
 def _reading(outcome: AuditOutcome, steps: Sequence[HarderStep]) -> str:
-    """How the marks and the verdicts are read."""
+    """The legend of marks and verdicts."""
     dots = "at each step, in the same form of question for all models; below 0 is less than the controls know"
     if not steps:
         dots = "in the form of question that reveals most, corrected for that choice"

@@ -85,7 +85,7 @@ class Redactor:
         self._inside = re.compile(rf"(?<!\w)(?:{spelled})(?!\w)") if inside else None
 
     def digest(self, text: str) -> str:
-        """What represents a text: the first 24 hexadecimal digits of its HMAC-SHA256."""
+        """Return the code of a text: the first 24 hexadecimal digits of its HMAC-SHA256."""
         return f"[text {hmac.new(self._key, text.encode(), hashlib.sha256).hexdigest()[:24]}]"
 
     def text(self, text: str) -> str:
@@ -454,7 +454,7 @@ def answered(outcome: AuditOutcome, parts: Sequence[TextMapping]) -> str:
 
 
 def _found(outcome: AuditOutcome, claim: str) -> str:
-    """Which of the models that should have forgotten pass, fail, or are not decided."""
+    """The passing, failing and inconclusive models among those that should have forgotten."""
     results = {(v.subject, str(v.claim)): WORDS[v.outcome] for v in outcome.verdicts}
     by_word: dict[str, list[str]] = {word: [] for word in (*WORDS.values(), "not judged")}
     for subject in outcome.audited:

@@ -20,7 +20,7 @@ from vestige.core.text import Fields, Record, TextByName, TextMapping
 from vestige.report.words import Span, interval, listed, named_values, number, provenance_lines, ranged, signed
 
 DIGEST_CHARACTERS = 12
-"""How much of a digest represents a model whose name nobody wrote down."""
+"""The number of digits of a digest that stand for an unnamed model."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Probe:
         return tuple(t for t in self.tested if t.hole)
 
     def holes_of(self, row: HoleRow) -> int:
-        """How many holes one source brought."""
+        """The number of holes from one source."""
         return sum(hole.source == row.source for hole in self.holes)
 
 
@@ -185,7 +185,7 @@ def qualifiers(probe: Probe, row: HoleRow) -> list[str]:
 
 
 def caveat(probe: Probe) -> str:
-    """What this judge cannot see. "" for an unknown judge."""
+    """The faults that this judge cannot recognise. Empty for an unknown judge."""
     judge = probe.identity.get("judge", {})
     if isinstance(judge, dict) and judge.get("judge") == "grounded":
         return _GROUNDED
@@ -193,7 +193,7 @@ def caveat(probe: Probe) -> str:
 
 
 def about(probe: Probe) -> str:
-    """How many holes there are, how many are different, and how many each source brought."""
+    """The numbers of holes, of different holes, and of holes by source."""
     table = probe.table
     if not table.n_holes:
         return ""

@@ -442,7 +442,7 @@ DETAILED = 40
 
 
 def made(subject: RunModel) -> list[tuple[str, str]]:
-    """How a model was made: its settings, versions and digests."""
+    """The origin of a model: its settings, versions and digests."""
     provenance, spec = subject.provenance or {}, subject.spec
     return [
         ("folder", subject.path),

@@ -173,7 +173,7 @@ def plain_sentence(text: str, parties: TextMapping) -> str:
 
 
 def attack_name(name: str) -> str:
-    """An attack in words, as in `relearning on 30 retain items` or `4-bit weights`. Another name as it is."""
+    """Return an attack in words, such as `relearning on 30 retain items`. An unknown name is unchanged."""
     return _ONE_WORD.get(name) or attacks_in_words(name)
 
 
@@ -192,7 +192,7 @@ def _named_attack(match: re.Match[str], words: str) -> str:
 
 
 def format_name(name: str) -> str:
-    """A format of question in words, as in `written answer`. Another name as it is."""
+    """Return a question format in words, such as `written answer`. An unknown name is unchanged."""
     return _FORMATS.get(name, name)
 
 
@@ -263,7 +263,7 @@ def reasoning_only(outcome: AuditOutcome) -> list[str]:
 
 
 NAMED = 3
-"""How many people a headline names."""
+"""The number of people that a headline names."""
 
 
 def people_said(people: Mapping[str, int]) -> str:
@@ -332,7 +332,7 @@ def headline(
 
 
 def _forgotten(label: str, n_edges: int | None, people: Mapping[str, int]) -> str:
-    """What was to be forgotten, after "has": people, contracts or items."""
+    """The people, contracts or items to forget, as the end of the headline."""
     if people:
         return f"forgotten {people_said(people)}"
     if n_edges is not None and n_edges > 1:
@@ -419,7 +419,7 @@ def _passing(outcome: AuditOutcome) -> list[str]:
 
 
 def verdict_answer(outcome: AuditOutcome) -> tuple[Span, ...]:
-    """Which models pass, which fail what and which are open, below the headline."""
+    """The passing, failing and inconclusive models, below the headline."""
     verdicts = _by_model(outcome)
     if not verdicts:
         return ()

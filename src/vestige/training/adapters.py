@@ -111,7 +111,7 @@ def _inject(model: PreTrainedModel, settings: TrainingSettings, targets: list[st
 
 
 def merge_lora(model: PreTrainedModel) -> None:
-    """Add the adapters' updates to the weights and take the adapters out. A model without any stays as it is."""
+    """Add the adapters' updates to the weights and remove the adapters. A model without adapters is unchanged."""
     from peft.tuners.tuners_utils import BaseTunerLayer
 
     adapted = [(name, module) for name, module in model.named_modules() if isinstance(module, BaseTunerLayer)]

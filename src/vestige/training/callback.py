@@ -78,7 +78,7 @@ class TrainerCallback(_Callback):
     def on_train_begin(
         self, args: "TrainingArguments", state: "TrainerState", control: "TrainerControl", **given: Any
     ) -> None:
-        """Ask the model as it is before the first step."""
+        """Evaluate the model before the first step."""
         self._ask("before" if not state.epoch else f"epoch {state.epoch:g}", state, given)
 
     def on_epoch_end(

@@ -116,7 +116,7 @@ def keep_tensors(folder: Path, tensors: Mapping[str, Mapping[str, Tensor]], body
 
 
 def _state(folder: Path) -> Fields:
-    """What state.json holds, if it is as it was written."""
+    """Return the content of state.json, if it is unchanged since it was written."""
     with undamaged(folder / "state.json"):
         state = dict(read_json(folder / "state.json"))
         if state.pop("seal") != content_id(state, length=64):

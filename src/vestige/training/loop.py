@@ -57,7 +57,7 @@ def refuse_formats(model: nn.Module) -> None:
 
 
 def total_steps(settings: TrainingSettings, *, steps_per_epoch: int) -> int:
-    """How many steps a training takes unless something stops it."""
+    """Return the number of steps of a training that nothing stops."""
     whole = settings.epochs * steps_per_epoch
     if settings.max_steps is None:
         return whole
@@ -157,7 +157,7 @@ CHECKPOINT_SECONDS = 20.0
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a training run is: steps done of all that are planned, epochs done, loss of the last step (nats)."""
+    """The progress of a training: steps done and planned, epochs done, loss of the last step (nats)."""
 
     step: int
     n_steps: int
@@ -179,7 +179,7 @@ class Hooks:
 
 @dataclass(frozen=True)
 class TrainingEnd:
-    """How a training run ended: the number of steps, the reason that it stopped, and the loss of its last step (nats).
+    """The end of a training: the number of steps, the reason for stopping, and the loss of its last step (nats).
 
     `chosen` is set if one of several checkpoints was kept.
     """

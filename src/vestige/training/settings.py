@@ -41,7 +41,7 @@ class TrainingSettings(Settings):
     learning_rate: PositiveFloat = 1e-4
     """Peak learning rate."""
     schedule: Literal["linear", "constant", "cosine", "one_cycle"] = "linear"
-    """How the learning rate changes after the warm-up."""
+    """The course of the learning rate after the warm-up."""
     warmup_epochs: float = Field(default=1.0, ge=0)
     """Length of the warm-up in epochs."""
     warmup_steps: int | None = Field(default=None, ge=0)

@@ -66,7 +66,7 @@ class Condition:
         return self.factor * _score(controls[self.of], self.score, self)
 
     def shortfall(self, scores: Scores, controls: Mapping[str, Scores]) -> float:
-        """How far the score is on the wrong side of its bound; 0 or less when it is not."""
+        """Return the distance of the score beyond its bound. It is 0 or less if the goal is met."""
         over = _score(scores, self.score, self) - self.bound(controls)
         if self.sign in ("<=", "<"):
             return over
@@ -189,7 +189,7 @@ class TrajectorySettings(Settings):
     """
 
     every: str = "1 epoch"
-    """How often to score the model: '1 epoch', '2 epochs' or '50 steps'."""
+    """The interval between scores: '1 epoch', '2 epochs' or '50 steps'."""
     stop_when: TextTuple = ("forget_nll>=100",)
     """Stop at the first score that meets a condition: 'forget<=0.3', 'retain<0.9*target'."""
     choose: str = "last"

@@ -101,7 +101,7 @@ class Trajectory:
         return reason_to_stop(self._stop, self.points[now.step], self.controls)
 
     def chosen(self) -> ChosenStep:
-        """Which point is kept."""
+        """The point to keep."""
         return choose([self.points[step] for step in sorted(self.points)], self._rule, self.controls)
 
     def restore(self, model: PreTrainedModel) -> ChosenStep:

@@ -248,5 +248,5 @@ def collapsed(rollouts: Rollouts, settings: PolicySettings) -> str:
 
 
 def _modules(actor: Actor) -> nn.ModuleDict:
-    """Everything that is trained, under names that do not change."""
+    """All trained parameters, under names that do not change."""
     return nn.ModuleDict({"model": actor.model, "value_head": actor.value_head})
