@@ -205,7 +205,7 @@ def _named_searches(searches: Sequence[str]) -> TextTuple:
 
 
 def _search(folder: "ProbeFolder", models: "Participants", name: str, plan: "Searching") -> None:
-    """Make one search and say what it found."""
+    """Make one search and report its findings."""
     from vestige.metrics.answers import normalised
     from vestige.probes.latent import called_invalid, d_rl, search
 

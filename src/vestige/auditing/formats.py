@@ -40,7 +40,7 @@ _FEW = 0.5
 _LUCKY = 0.2
 """Above this chance luck explains the facts on which all controls are like the target."""
 _GUESSED = 0.1
-"""A fact that is guessed as often as this may well be what all controls guess."""
+"""All controls may well guess a fact that is guessed as often as this."""
 LEAST_BITS = math.log2(0.001)
 """An answer that is less likely is not given away, however unlikely who never saw finds it."""
 _EIGHTH = -3.0

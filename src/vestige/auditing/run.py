@@ -429,7 +429,7 @@ def run_audit(
 
 
 def seal_plan(run: Path | str, request: AuditRequest) -> SealedPlan:
-    """Write what `run_audit` with this request is going to ask, and by which margins. The models need not exist yet.
+    """Write the questions and margins of `run_audit` with this request. The models need not exist yet.
 
     Raises InputError where an audit of this forget set was begun in the run.
     """

@@ -103,7 +103,7 @@ _DEFAULTS = {"split": "forget", "format": "score", "unit": "share", "direction":
 
 
 def read_scores(table: Any) -> list[Fields]:
-    """The rows of a table: a file, a list of mappings, or what Arrow reads as a table, such as a DataFrame.
+    """The rows of a table: a file, a list of mappings, or an object that Arrow reads as a table, such as a DataFrame.
 
     A row is one model's score on one question. It is without the columns `wording`, `low` and `high`.
     """
@@ -563,7 +563,7 @@ def _formats(table: ScoreTable) -> tuple[Format, ...]:
 
 
 COMMAND = "judge"
-"""What run.toml names a run of scores by."""
+"""The command that run.toml records for a run of scores."""
 EVAL = "table"
 """The name of an attack from a table."""
 

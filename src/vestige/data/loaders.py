@@ -158,7 +158,7 @@ class Pack(Settings):
     splits: dict[str, PackSplit]
     published: tuple[Published, ...] = ()
     folder: str = ""
-    """Where its files lie here. Empty for the hub."""
+    """The local folder of its files. Empty for the hub."""
 
     def items(self, names: Iterable[str]) -> ItemTuple:
         """The items of the splits, each once, in their order."""

