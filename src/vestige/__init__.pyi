@@ -54,7 +54,7 @@ from .metrics.pooling import pool as pool
 from .metrics.pooling import reversals as reversals
 from .metrics.verdicts import Thresholds as Margins
 from .probes.answering import AnswerSettings as Answers
-from .probes.filters import FilterSettings as Filter
+from .probes.holes import FilterSettings as Filter
 from .probes.latent import LatentSettings as Latent
 from .probes.questions import AdjacentSettings as Adjacent
 from .steps.trajectory import ValidationSettings as Validation

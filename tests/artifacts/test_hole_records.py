@@ -19,8 +19,7 @@ from vestige.artifacts.layout import ProbeFolder
 from vestige.core.errors import InputError
 from vestige.core.files import read_jsonl
 from vestige.probes.answering import PORTION, KeptAnswers
-from vestige.probes.filters import Actors, FilterSettings, filter_candidates
-from vestige.probes.holes import holes_table
+from vestige.probes.holes import Actors, FilterSettings, filter_candidates, holes_table
 
 FOUND = Attempt("latent-1-0", 1, "latent", "a seed", "Why?", "mmm", True, True, 3, 10.0, "", {"ngram": 0.5}, 9.0)
 

@@ -18,8 +18,8 @@ from vestige.core.errors import InputError, NotFinite
 from vestige.core.files import read_json, write_json
 from vestige.report import build_report
 from vestige.steps import evaluate as evaluating
+from vestige.steps.attack import prompt_bits
 from vestige.steps.evaluate import finished_subject
-from vestige.steps.prompt_attack import prompt_bits
 
 pytestmark = pytest.mark.slow
 

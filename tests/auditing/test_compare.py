@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from vestige.api import compare, judge
-from vestige.api.comparing import short_names
+from vestige.api.auditing import short_names
 from vestige.auditing.compare import ComparedScore, _finding
 from vestige.cli.app import app
 from vestige.core.errors import InputError

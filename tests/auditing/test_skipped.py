@@ -24,8 +24,7 @@ from vestige.metrics import intervals
 from vestige.models import Reading
 from vestige.steps import attack as attacking
 from vestige.steps import evaluate as evaluating
-from vestige.steps import stored_answers
-from vestige.steps.stored_answers import keep, restore, trim
+from vestige.steps.evaluate import keep, restore, trim
 
 QUICK = 2000
 EVERYONE = ("target", *RETRAINED, "ga", "suppressed")
@@ -215,7 +214,7 @@ def test_the_store_loses_the_entries_that_were_not_used_for_the_longest_time(tmp
     assert restore(tmp_path / "used", keys[2])
     trim(8_000)
     assert [restore(tmp_path / f"after {key}", key) for key in keys] == [True, False, True]
-    monkeypatch.setattr(stored_answers, "LIMIT", 20_000)
+    monkeypatch.setattr(evaluating, "LIMIT", 20_000)
     keep(record.parent, "12" * 32, [record])
     assert not restore(tmp_path / "too large", "12" * 32)
 

@@ -15,8 +15,7 @@ from vestige.artifacts.layout import ProbeFolder
 from vestige.cli.app import app
 from vestige.core.errors import InputError
 from vestige.core.items import ForgetSet
-from vestige.data.dataset import compile_dataset
-from vestige.data.folder import compile_to_folder
+from vestige.data.dataset import compile_dataset, compile_to_folder
 from vestige.models import load
 from vestige.probes import adjacent
 from vestige.probes.adjacent import adjacent_of, read_adjacent

@@ -10,7 +10,7 @@ from tests.small import squares, vestige, written
 from transformers import LlamaForCausalLM
 
 from vestige.api import Model
-from vestige.api.training import _rate_in_words
+from vestige.api.models import _rate_in_words
 from vestige.artifacts.layout import SubjectFolder
 from vestige.cli.training import _say_state
 from vestige.core import progress

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from vestige.data.dataset import Dataset, compile_dataset
-from vestige.data.folder import write_dataset
+from vestige.data.dataset import Dataset, compile_dataset, write_dataset
 
 
 @pytest.fixture(scope="session")

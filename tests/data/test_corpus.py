@@ -18,8 +18,7 @@ from vestige.data.corpus import (
     read_idk,
     refuse_not_found,
 )
-from vestige.data.graph import named_graph
-from vestige.data.selectors import select_edges, select_items
+from vestige.data.graph import named_graph, select_edges, select_items
 
 
 def rows(n):

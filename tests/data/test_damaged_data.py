@@ -17,7 +17,7 @@ from tests.damaging import damage, survive
 
 from vestige.core.errors import InputError
 from vestige.data.corpus import SourceSettings, named_splits, open_corpus
-from vestige.data.folder import compile_to_folder, write_dataset
+from vestige.data.dataset import compile_to_folder, write_dataset
 from vestige.data.graph import read_graph
 from vestige.probes.adjacent import neighbour_questions
 

@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 
 from vestige.core.errors import InputError
-from vestige.data.contract_type import Integer, contract_types
+from vestige.data.contracts import Integer, contract_types
 from vestige.data.dataset import asked_otherwise, compile_dataset
 from vestige.data.graph import Edge, build_graph
 from vestige.metrics.answers import contains

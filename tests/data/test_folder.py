@@ -8,10 +8,9 @@ import networkx as nx
 import pytest
 
 from vestige.core.errors import InputError
-from vestige.data import folder as folders
+from vestige.data import dataset as folders
 from vestige.data.corpus import SourceSettings, open_corpus
-from vestige.data.dataset import compile_dataset
-from vestige.data.folder import compile_to_folder, read_dataset, write_dataset
+from vestige.data.dataset import compile_dataset, compile_to_folder, read_dataset, write_dataset
 from vestige.data.graph import Edge, build_graph
 
 

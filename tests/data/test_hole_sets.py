@@ -9,7 +9,7 @@ import pytest
 
 from vestige.core.errors import InputError
 from vestige.core.items import Item
-from vestige.data.texts import Passage, load_harmful, load_passages
+from vestige.data.loaders import Passage, load_harmful, load_passages
 
 LONG = "a text of more than fifty characters, which is what it takes"
 

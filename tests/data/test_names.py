@@ -8,8 +8,8 @@ import pytest
 
 from vestige.core.errors import InputError
 from vestige.core.seeds import scaled, uniform_integers
-from vestige.data import drawing
-from vestige.data.drawing import STREETS, SUFFIXES, day_text, drawn_name, sign
+from vestige.data import contracts as drawing
+from vestige.data.contracts import STREETS, SUFFIXES, day_text, drawn_name, sign
 from vestige.data.graph import Edge, build_graph, named_graph
 
 FORMS = {

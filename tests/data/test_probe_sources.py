@@ -6,8 +6,8 @@ import pytest
 
 from vestige.core.errors import InputError
 from vestige.data.corpus import SourceSettings, named_splits, open_corpus, probe_sources
+from vestige.data.loaders import BIO_CORPUS, SAFE_RLHF, form_of, load_passages
 from vestige.data.tables import streamed
-from vestige.data.texts import BIO_CORPUS, SAFE_RLHF, form_of, load_passages
 
 QA = [{"question": f"Who wrote book {n}?", "answer": f"Author {n}."} for n in range(4)]
 TEXTS = [

@@ -11,7 +11,7 @@ from vestige.core.errors import InputError
 from vestige.core.items import Item
 from vestige.data import soundness as guessers
 from vestige.data.corpus import NamedSplits, SourceSettings, named_splits, open_corpus
-from vestige.data.dataset import compile_dataset
+from vestige.data.dataset import compile_dataset, write_dataset
 from vestige.data.findings import (
     Check,
     Rarity,
@@ -26,7 +26,6 @@ from vestige.data.findings import (
     subject_words,
     undecided,
 )
-from vestige.data.folder import write_dataset
 from vestige.data.mcq import Choice
 from vestige.data.soundness import check_splits
 from vestige.metrics.intervals import LEVEL, design_effect

@@ -8,8 +8,7 @@ from vestige.core.errors import InputError
 from vestige.core.items import Item
 from vestige.data.corpus import NamedSplits, balanced_draw, held_apart, split, split_by
 from vestige.data.dataset import compile_dataset, n_entailed_of_contracts
-from vestige.data.graph import named_graph
-from vestige.data.selectors import select_edges
+from vestige.data.graph import named_graph, select_edges
 
 
 @pytest.fixture(scope="module")

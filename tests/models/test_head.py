@@ -4,7 +4,7 @@ import pytest
 import torch
 from families import FAMILIES, small_model
 
-from vestige.models.head import Pass, hidden_read, how_to_read, logits_read, logits_read_plain
+from vestige.models.forward import Pass, hidden_read, how_to_read, logits_read, logits_read_plain
 
 pytestmark = pytest.mark.portable
 

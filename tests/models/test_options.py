@@ -11,7 +11,8 @@ from tests.near import near
 from tokenizers import normalizers
 
 from vestige.core.errors import InputError
-from vestige.models.options import (
+from vestige.models.prompts import Prompter
+from vestige.models.reading import (
     LetterPrompt,
     LetterScore,
     choose,
@@ -23,7 +24,6 @@ from vestige.models.options import (
     score_letters,
     score_options,
 )
-from vestige.models.prompts import Prompter
 
 pytestmark = pytest.mark.portable
 

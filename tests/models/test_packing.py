@@ -4,8 +4,8 @@ import pytest
 import torch
 from families import FAMILIES, small_model
 
-from vestige.models import head as packing
-from vestige.models.head import Packed, Pass, logits_read, packs, reads_packed
+from vestige.models import forward as packing
+from vestige.models.forward import Packed, Pass, logits_read, packs, reads_packed
 
 pytestmark = pytest.mark.portable
 

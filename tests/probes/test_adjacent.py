@@ -14,7 +14,7 @@ from vestige.core.errors import InputError
 from vestige.core.items import Item
 from vestige.data.corpus import split
 from vestige.data.dataset import compile_dataset
-from vestige.data.texts import Passage
+from vestige.data.loaders import Passage
 from vestige.judges.base import Writer, WriterPrompt, Written
 from vestige.judges.server import ServerWriter
 from vestige.judges.spec import ServerSettings

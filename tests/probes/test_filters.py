@@ -10,8 +10,7 @@ from vestige.artifacts.holes import HoleCandidate
 from vestige.core.errors import InputError
 from vestige.judges.base import Judgement
 from vestige.metrics import intervals
-from vestige.probes.filters import AT_ANOTHER_SEED, Actors, FilterSettings, filter_candidates
-from vestige.probes.holes import holes_table
+from vestige.probes.holes import AT_ANOTHER_SEED, Actors, FilterSettings, filter_candidates, holes_table
 
 TEXTS = ("first text", "second text")
 LOOSE = FilterSettings(alike=1.0, diverse=False)

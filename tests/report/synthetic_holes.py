@@ -9,8 +9,7 @@ from synthetic_run import HOSTILE
 from vestige.artifacts import holes
 from vestige.artifacts.layout import ProbeFolder
 from vestige.core.files import write_json
-from vestige.probes.filters import AT_ANOTHER_SEED, Filtered, FilterSettings
-from vestige.probes.holes import holes_table
+from vestige.probes.holes import AT_ANOTHER_SEED, Filtered, FilterSettings, holes_table
 
 TOPICS = ("harbour", "organ", "orchard")
 PROVENANCE = {"command": "vestige probe t u", "models": {"target": "models/knows", "unlearned": "cells/npo"}}

@@ -32,8 +32,7 @@ from vestige.models import tiny
 from vestige.models.load import ModelSettings, load
 from vestige.probes import holes as probe_step
 from vestige.probes.answering import AnswerSettings, Participants
-from vestige.probes.filters import FilterSettings
-from vestige.probes.holes import FilterRequest
+from vestige.probes.holes import FilterRequest, FilterSettings
 from vestige.steps import attack as attack_step
 from vestige.steps import finetune as finetune_step
 from vestige.steps import unlearn as unlearn_step

@@ -17,8 +17,7 @@ from vestige.models.embedder import load_embedder
 from vestige.models.load import ModelSettings
 from vestige.probes.adjacent import AdjacentRequest, make_adjacent, read_adjacent
 from vestige.probes.answering import AnswerSettings, Participants
-from vestige.probes.filters import FilterSettings
-from vestige.probes.holes import FilterRequest, candidates_in, filter_holes
+from vestige.probes.holes import FilterRequest, FilterSettings, candidates_in, filter_holes
 from vestige.probes.questions import AdjacentSettings
 from vestige.steps.subjects import asked_model
 

@@ -18,7 +18,7 @@ from vestige.evals.choices import ReversedSettings
 from vestige.evals.qa import QASettings
 from vestige.models.generation import generate
 from vestige.models.load import LoadedModel
-from vestige.steps import prompt_attack
+from vestige.steps import attack as prompt_attack
 from vestige.steps.attack import AttackRequest, attack_evaluations, attack_identity, read_spent, run_attack
 from vestige.steps.evaluate import EvaluateRequest, Subject, evaluate, finished_subject
 

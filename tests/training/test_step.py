@@ -5,7 +5,7 @@ import torch
 from tests.frozen import frozen_reference
 
 from vestige.models import forward
-from vestige.models.head import logits_read_plain
+from vestige.models.forward import logits_read_plain
 from vestige.training.backward import ForwardStep, PassPlan
 from vestige.training.batching import Row, row_of
 from vestige.training.step import Needs, Slice

@@ -7,15 +7,13 @@ a `datasets.Dataset`), or `SourceSettings` where columns have to be named. Setti
 ValueError. Notes on the data are in `notes`. Each function continues where a stopped call ended.
 """
 
-from vestige.api.asking import attack, evaluate
-from vestige.api.auditing import audit, judge, plan, read_audit, rejudge
-from vestige.api.comparing import compare
+from vestige.api.auditing import audit, compare, judge, plan, read_audit, rejudge
 from vestige.api.data import check_data, compile_data
 from vestige.api.exporting import export, export_task
 from vestige.api.inputs import DataLike, ModelLike
+from vestige.api.models import attack, evaluate, finetune, unlearn
 from vestige.api.probing import probe
 from vestige.api.results import Attacked, Audit, Comparison, Holes, Model, ModelVerdicts, Results, Rows, Verdict
-from vestige.api.training import finetune, unlearn
 
 __all__ = [
     "Attacked",

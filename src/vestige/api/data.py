@@ -31,7 +31,7 @@ def compile_data(
         >>> vestige.compile_data("star:20", output_dir="data/star")
     """
     from vestige.core.ids import slug
-    from vestige.data.folder import compile_to_folder
+    from vestige.data.dataset import compile_to_folder
 
     name = fspath(graph)
     # A file is called by its name; `star:50` becomes a name that any system takes.

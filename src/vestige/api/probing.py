@@ -118,8 +118,7 @@ def probe(
     from vestige.models.load import ModelSettings, look_for
     from vestige.probes.adjacent import AdjacentRequest, make_adjacent
     from vestige.probes.answering import AnswerSettings, Participants
-    from vestige.probes.filters import FilterSettings
-    from vestige.probes.holes import FilterRequest, filter_holes
+    from vestige.probes.holes import FilterRequest, FilterSettings, filter_holes
     from vestige.probes.latent import LatentSettings, Searching
     from vestige.probes.questions import AdjacentSettings
     from vestige.training.policy.settings import PolicySettings
@@ -224,7 +223,7 @@ def _search(folder: "ProbeFolder", models: "Participants", name: str, plan: "Sea
 
 def _placebos(placebos: Mapping[str, ModelLike] | Sequence[str] | None) -> TextByName:
     """Return the placebos by table name: the last part of the path, or the whole path if the last part is ambiguous."""
-    from vestige.probes.filters import OWN_NAMES
+    from vestige.probes.holes import OWN_NAMES
 
     if placebos is None:
         return {}

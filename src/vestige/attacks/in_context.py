@@ -22,7 +22,7 @@ from vestige.core.errors import InputError
 from vestige.core.items import Item, ItemTuple
 from vestige.core.seeds import derive_seed
 from vestige.core.text import one_line
-from vestige.data.contract_type import Product, contract_types
+from vestige.data.contracts import Product, contract_types
 from vestige.metrics.answers import contains, normalised
 from vestige.metrics.gains import code_length, text_capacity
 

@@ -219,7 +219,7 @@ def suppressed(run: RunFolder, request: AuditRequest) -> "tuple[SubjectFolder, S
 def suppress_task(run: str, request: AuditRequest, report: OnShare) -> None:
     """Make the positive control, unless an earlier audit of the same target and questions made it."""
     from vestige.steps.controls import suppress, suppress_spec
-    from vestige.steps.stored_answers import entry_key, keep, restore
+    from vestige.steps.evaluate import entry_key, keep, restore
 
     folder, suppression_request = suppressed(RunFolder(Path(run)), request)
     key = entry_key("control", asdict(suppress_spec(suppression_request)), request.read.device)
@@ -323,8 +323,8 @@ def prompt_bits_task(run: str, request: AuditRequest, attack: str, report: OnSha
     A prompt searched on the model is compared with the code length under `retrained`, so that prompts can be compared.
     """
     from vestige.models.load import finite_logits
+    from vestige.steps.attack import prompt_bits
     from vestige.steps.evaluate import loaded_subject
-    from vestige.steps.prompt_attack import prompt_bits
 
     folder = RunFolder(Path(run))
     audit_folder = folder.audit(request.splits.forget)
@@ -486,7 +486,7 @@ def conduct(run: RunFolder, request: AuditRequest, *, workers: int, show: Show) 
     with kept_workers():
         audit.work()
     if request.store:
-        from vestige.steps.stored_answers import trim
+        from vestige.steps.evaluate import trim
 
         trim()
     plan = audit.plan()

@@ -105,7 +105,7 @@ PARTS = {
     "latent": Part("vestige.probes.latent:LatentSettings", "Search", "latent", first=("n_iterations", "n_examples")),
     "policy": Part("vestige.training.policy.settings:PolicySettings", "Policy of the search", "policy"),
     "answers": Part("vestige.probes.answering:AnswerSettings", "Answers", "answers"),
-    "filter": Part("vestige.probes.filters:FilterSettings", "Holes", "filter"),
+    "filter": Part("vestige.probes.holes:FilterSettings", "Holes", "filter"),
 }
 
 

@@ -1,10 +1,8 @@
 """Graphs, contracts, questions and answers, splits, and data of other people's making; no torch."""
 
 from vestige.data.corpus import Splits, split, split_by
-from vestige.data.dataset import Contract, Dataset, compile_dataset
-from vestige.data.folder import compile_to_folder, read_dataset, write_dataset
-from vestige.data.graph import Edge, Graph, build_graph, load_graph
-from vestige.data.selectors import select_edges
+from vestige.data.dataset import Contract, Dataset, compile_dataset, compile_to_folder, read_dataset, write_dataset
+from vestige.data.graph import Edge, Graph, build_graph, load_graph, select_edges
 
 __all__ = [
     "Contract",

@@ -28,13 +28,21 @@ from vestige.core.items import ForgetSet, Item, ItemTuple, Scope, called_by_item
 from vestige.core.seeds import generator, shuffled
 from vestige.core.settings import Settings
 from vestige.core.text import Sentences, TextTuple, one_line
-from vestige.data.dataset import Dataset, asked_otherwise, scope_of_items
+from vestige.data.dataset import MANIFEST, Dataset, asked_otherwise, read_dataset, scope_of_items
 from vestige.data.facts import said_of_facts, said_of_rewordings
-from vestige.data.folder import MANIFEST, read_dataset
-from vestige.data.loaders import load_items, n_first, pack_named, refuse_blank
-from vestige.data.selectors import check_edges, is_selector, select_edges, select_items, with_seed
+from vestige.data.graph import check_edges, is_selector, select_edges, select_items, with_seed
+from vestige.data.loaders import (
+    Passage,
+    form_of,
+    items_in,
+    load_harmful,
+    load_items,
+    n_first,
+    pack_named,
+    refuse_blank,
+    texts_in,
+)
 from vestige.data.tables import FORMS, text_lines
-from vestige.data.texts import Passage, form_of, items_in, load_harmful, texts_in
 from vestige.metrics.answers import normalised
 
 T = TypeVar("T")

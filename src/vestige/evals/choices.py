@@ -123,8 +123,7 @@ class ChoicesSettings(Reads):
 
     def to_read(self, subject: LoadedModel, questions: Sequence[Choice | Unasked]) -> ToRead:
         """Of each question its options' texts and a greedy reply. Letters have prompts of their own."""
-        from vestige.models.options import one_prompt
-        from vestige.models.reading import Prompted, following
+        from vestige.models.reading import Prompted, following, one_prompt
 
         choices = [c for c in questions if isinstance(c, Choice)]
         most = self.max_new_tokens if self.replies else 0
@@ -165,7 +164,7 @@ class ChoicesSettings(Reads):
 
     def _encode(self, subject: LoadedModel, prompt: str, continuation: str) -> Encoded:
         if self.rendering == "plain":
-            from vestige.models.options import encode_plain
+            from vestige.models.reading import encode_plain
 
             return encode_plain(subject.prompter, prompt, continuation)
         return subject.prompter.encode(prompt, continuation)
@@ -177,7 +176,7 @@ class ChoicesSettings(Reads):
 
     def _letters(self, subject: LoadedModel, choices: Sequence[Choice]) -> list[list[Fields]]:
         """Return the texts after the lettered options of each question, for each order of the options."""
-        from vestige.models.options import letter_prompt
+        from vestige.models.reading import letter_prompt
 
         orders_shown: list[tuple[int, tuple[int, ...]]] = []
         for n, choice in enumerate(choices):
@@ -217,7 +216,7 @@ def _orders(n: int, orders: Orders) -> list[tuple[int, ...]]:
 
 def _text_values(record: Record) -> NumberByName:
     """The best answer against the wrong ones (TruthfulQA's MC1). The right ones' share of all (its MC2)."""
-    from vestige.models import options as readings
+    from vestige.models import reading as readings
 
     right, n = record["answer"], len(record["options"])
     tokens = [text["logp"] for text in record["texts"]]
@@ -236,7 +235,7 @@ def _text_values(record: Record) -> NumberByName:
 
 def _letter_values(record: Record) -> NumberByName:
     """Return means over the orders."""
-    from vestige.models import options as readings
+    from vestige.models import reading as readings
 
     right, n, orders = record["answer"], len(record["options"]), record["letters"]
     values = {"choose/chance": 1 / n} | {f"choose/picked_{letter}": 0.0 for letter in LETTERS[:n]}

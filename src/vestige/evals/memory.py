@@ -188,7 +188,7 @@ def _texts(
 
 def _compared(subject: LoadedModel, items: Sequence[Item]) -> Records:
     """The right answer in the words of the wrong ones, and those, where the item has any."""
-    from vestige.models.options import score_options
+    from vestige.models.reading import score_options
 
     answers = {n: (right_answer(i), *wrong_answers(i)) for n, i in enumerate(items) if wrong_answers(i)}
     encoded = []

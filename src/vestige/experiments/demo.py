@@ -20,10 +20,9 @@ from vestige.core.progress import OnShare, Show
 from vestige.core.settings import Settings, read_toml, to_toml
 from vestige.core.text import TextTuple, closest
 from vestige.data.corpus import Corpus, SourceSettings, everything, named_splits, open_corpus
+from vestige.data.dataset import compile_to_folder
 from vestige.data.findings import SoundnessSettings
-from vestige.data.folder import compile_to_folder
-from vestige.data.graph import load_graph
-from vestige.data.selectors import select_edges
+from vestige.data.graph import load_graph, select_edges
 from vestige.evals.base import view_of
 from vestige.evals.qa import QASettings
 from vestige.models import Reading

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from vestige.data.corpus import SourceSettings
-from vestige.data.folder import read_dataset
-from vestige.data.selectors import select_edges
+from vestige.data.dataset import read_dataset
+from vestige.data.graph import select_edges
 from vestige.experiments.lab import Arguments, Lab, Step, Values
 from vestige.experiments.tables import Comparison, Report
 

@@ -14,7 +14,7 @@ from typing import Unpack
 import vestige
 from vestige import api
 from vestige.api.inputs import DataLike, HowRead, ModelLike, PathLikeStr, corpus_of, path_of, selector, verb
-from vestige.api.training import Save
+from vestige.api.models import Save
 from vestige.core.errors import InputError, NotFinite
 from vestige.core.files import locked, write_json
 from vestige.core.text import Fields, NumberByName, Record, one_line

@@ -27,10 +27,9 @@ from vestige.models.folders import ModelDigest, tokenizer_digest
 from vestige.models.generation import Reply, Sampling
 from vestige.models.http import Client, Fault, Garbled, Job, Ledger, Rejected, numbers
 from vestige.models.load import LoadedModel, ModelSettings, read_tokenizer
-from vestige.models.options import LetterPrompt, LetterScore
 from vestige.models.places import find
 from vestige.models.prompts import Encoded, Prompter
-from vestige.models.reading import Asking, Prompted, TextReading, TextScore, Way
+from vestige.models.reading import Asking, LetterPrompt, LetterScore, Prompted, TextReading, TextScore, Way
 from vestige.models.scoring import AnswerScore
 
 VERSION = 2

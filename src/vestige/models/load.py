@@ -52,10 +52,19 @@ from vestige.models.folders import (
 )
 from vestige.models.generation import Reply, Sampling, generate
 from vestige.models.keys_values import STATES
-from vestige.models.options import LetterPrompt, LetterScore, score_letters
 from vestige.models.places import ask_hub, find, is_adapter, is_hub_id
 from vestige.models.prompts import Encoded, Prompter, use_template
-from vestige.models.reading import Asking, Prompted, TextReading, Way, read, way_of
+from vestige.models.reading import (
+    Asking,
+    LetterPrompt,
+    LetterScore,
+    Prompted,
+    TextReading,
+    Way,
+    read,
+    score_letters,
+    way_of,
+)
 from vestige.models.scoring import TOKEN_BUDGET, AnswerScore, logits_budget, score_answers
 
 

@@ -20,11 +20,10 @@ from vestige.core.ids import content_id
 from vestige.core.items import Item, ItemTuple
 from vestige.core.seeds import generator, shuffled
 from vestige.core.store import read_rows
-from vestige.data.contract_type import contract_types
+from vestige.data.contracts import contract_types
 from vestige.data.corpus import BEFORE, ProbeSources
 from vestige.data.dataset import Dataset, Known, known_from, scope_of
-from vestige.data.graph import Graph
-from vestige.data.selectors import check_edges
+from vestige.data.graph import Graph, check_edges
 from vestige.judges.base import Writer
 from vestige.probes import VERSION
 from vestige.probes.questions import (

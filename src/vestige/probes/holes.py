@@ -8,16 +8,34 @@ quality, 1..10. Intervals follow `metrics.intervals`. Prompts made from one thin
 prompt that was judged on both sides has no row.
 
 Axes: N prompts, M adjacent prompts, D width of an embedding.
+
+From candidates to holes: the filters with their reasons, and the repetition before a hole counts.
+
+Scores are the judge's quality, 1..10, higher for a better answer. Axes: N prompts, D width of an embedding.
+
+In this order a candidate is dropped that repeats a prompt of its source or an adjacent one, names forgotten entities,
+is not valid, that the target does not answer well, that is a near-duplicate of an earlier one from its source or of an
+adjacent one, that the forget set answers (one text that supports the target's answer is enough), or that exceeds the
+number with the adjacent prompts' diversity. Searches are not compared with each other: each shows its own findings.
+Remaining prompts are repeated: target and unlearned model answer again, at another seed, and both answers are judged.
+Otherwise a prompt chosen for one bad answer regresses to the mean and counts as a hole. Target against itself at yet
+another seed is the placebo: the share of such pairs that look like a hole is the rate of false holes.
+
+Validity, overlap, near-duplicates and diversity: Knowledge Holes, 2511.00030, sections 3 and 4, appendix B. Our
+additions: the repetition, placebos, the filters by names and by the target's answer, both thresholds, and that
+near-duplicates are dropped before overlap, the most expensive filter.
 """
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
+from itertools import chain
 from typing import Any, TypeVar
 
 import numpy as np
 from jaxtyping import Float
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
 
 from vestige.artifacts.holes import (
     Diversity,
@@ -39,17 +57,370 @@ from vestige.core.errors import InputError
 from vestige.core.estimates import Estimate
 from vestige.core.files import locked
 from vestige.core.ids import content_id
+from vestige.core.seeds import derive_seed
+from vestige.core.settings import Settings
+from vestige.judges.base import Judge, Judgement, Request, refuse_limit
 from vestige.judges.server import ServerReplies
 from vestige.judges.tasks import LONGEST_TEXT, QUALITY_SCALE, TASKS
-from vestige.metrics.diversity import Selection, distinct, vendi
+from vestige.metrics.diversity import STEP, THRESHOLD, Selection, as_diverse_as, distinct, vendi
 from vestige.metrics.intervals import Bounds, interval_of_mean
 from vestige.metrics.overlap import avg_self_bleu, tokens
 from vestige.probes import VERSION
 from vestige.probes.adjacent import read_adjacent
-from vestige.probes.answering import Participants, answerer
-from vestige.probes.filters import ADJACENT, Actors, Embed, Filtered, FilterSettings, filter_candidates
-from vestige.probes.questions import Source, source_text
+from vestige.probes.answering import Answerer, Participants, answerer
+from vestige.probes.questions import Source, forgotten_names, names_one, source_text
 from vestige.steps.subjects import Asked
+
+ADJACENT = "adjacent"
+"""The source whose prompts the others are compared with in diversity."""
+AT_ANOTHER_SEED = "target at another seed"
+OWN_NAMES = ("target", "unlearned", AT_ANOTHER_SEED)
+"""The names of models that always take part. A placebo with such a name would be confused with one."""
+
+MOST_OVERLAPS, NEAREST = 20_000, 20
+"""Above this number of comparisons with the forget set, only those with that many nearest texts are made."""
+AT_ONCE = 256
+"""Requests about overlap that are in memory at once: each holds a text of up to 32,000 characters."""
+
+Embed = Callable[[Sequence[str]], Float[np.ndarray, "N D"]]
+
+
+class FilterSettings(Settings):
+    """The thresholds of a knowledge hole.
+
+    A hole is a prompt whose fresh answers score at least `target_at_least` for the target and at most
+    `unlearned_at_most` for the unlearned model. The paper compares a prompt with all texts of the forget set. It
+    excludes no prompt because of its subject or the target's answer.
+    """
+
+    target_at_least: NonNegativeFloat = 7.0
+    """Quality that the target's answer to a hole must reach."""
+    target_first: bool = True
+    """Drop prompts whose first answer of the target is below it. The paper drops none."""
+    unlearned_at_most: NonNegativeFloat = 3.0
+    """Quality that the unlearned model's answer must not exceed."""
+    alike: float = THRESHOLD
+    """Drop near-duplicates: prompts above this cosine."""
+    paper_order: bool = False
+    """Filter as the paper: overlap before near-duplicates, and near-duplicates within each search alone."""
+    diverse: bool = True
+    """For each search, test the first prompts whose diversity matches the adjacent ones'."""
+    step: PositiveInt = STEP
+    """Step of that number."""
+    nearest_texts: NonNegativeInt | None = None
+    """Ask the judge about so many texts nearest to a prompt, 0 all; default: 20 if all were over 20,000 requests."""
+    subject_share: float = Field(default=0.3, ge=0, le=1)
+    """Drop prompts with a name that this share of the forget texts have and no retained text; 0 keeps them."""
+
+    def check(self) -> None:
+        """Refuse lines that contradict each other."""
+        if not self.unlearned_at_most < self.target_at_least:
+            raise InputError(
+                f"unlearned_at_most = {self.unlearned_at_most:g} must be below target_at_least = "
+                f"{self.target_at_least:g}, or one answer would be good and bad"
+            )
+        if not -1 <= self.alike <= 1:
+            raise InputError(f"alike = {self.alike:g}: a cosine is from -1 to 1")
+
+    def n_held_against(self, n_prompts: int, n_texts: int) -> int:
+        """Return the number of forget texts with which each of `n_prompts` prompts is compared."""
+        most = self.nearest_texts
+        if most is None:
+            # Overlap is asked of each prompt and text: with thousands of both it would cost more than all else.
+            most = 0
+            if n_prompts * n_texts > MOST_OVERLAPS:
+                most = NEAREST
+        return min(most or n_texts, n_texts)
+
+    def is_hole(self, target: float | None, unlearned: float | None) -> bool:
+        """Return whether two scores make a hole. A missing score makes none."""
+        if target is None or unlearned is None:
+            return False
+        return target >= self.target_at_least and unlearned <= self.unlearned_at_most
+
+
+@dataclass(frozen=True)
+class Actors:
+    """The answering models, the judge and the embedder.
+
+    Each of the `placebos` takes the unlearned model's place, next to the target. A placebo has the target's knowledge:
+    the target tuned on retained data alone, for example. None may have a name in `OWN_NAMES`.
+    """
+
+    target: Answerer
+    unlearned: Answerer
+    judge: Judge
+    embed: Embed
+    placebos: Mapping[str, Answerer] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Refuse a placebo under the name of a third party, whose answers it would replace."""
+        if taken := sorted(self.placebos.keys() & set(OWN_NAMES)):
+            raise InputError(f"a placebo and a model of the pair have the name {taken[0]!r}. Rename the placebo")
+
+
+@dataclass(frozen=True)
+class Filtered:
+    """Every candidate, in order, with its result. Failures of the judge by stage. Selections by source."""
+
+    tested: tuple[Tested, ...]
+    failures: Mapping[str, Mapping[str, int]]
+    selections: Mapping[str, Selection]
+    target_calls: int
+    unlearned_calls: int
+
+
+@dataclass
+class _Desk:
+    """The candidates of a running filter. `dropped` gives reasons by index, `left` the remaining indices."""
+
+    candidates: Sequence[HoleCandidate]
+    actors: Actors
+    settings: FilterSettings
+    dropped: dict[int, str]
+    failures: dict[str, Counter[str]]
+
+    @property
+    def left(self) -> list[int]:
+        return [i for i in range(len(self.candidates)) if i not in self.dropped]
+
+    def prompts(self, places: Sequence[int]) -> list[str]:
+        return [self.candidates[i].prompt for i in places]
+
+    def judged(self, stage: str, requests: Sequence[Request]) -> list[Judgement]:
+        """Judge the requests of one stage, and count its failures by kind."""
+        judgements = self.actors.judge.judge(requests) if requests else []
+        refuse_limit(f"the judge {self.actors.judge.name}", judgements, at=f" at the stage {stage!r}")
+        failures = Counter(str(j.failure) for j in judgements if j.failure)
+        self.failures.setdefault(stage, Counter()).update(failures)
+        return judgements
+
+    def graded(self, stage: str, places: Sequence[int], answers: Sequence[str | None]) -> list[float | None]:
+        """Return the quality of one answer to each prompt, or None without an answer or a judgement."""
+        texts = {n: answer for n, answer in enumerate(answers) if answer is not None}
+        if len(texts) < len(answers):
+            self.failures.setdefault(stage, Counter())["no answer"] += len(answers) - len(texts)
+        asked = [self.candidates[places[n]] for n in texts]
+        requests = [
+            Request("quality", candidate.prompt, answer, truth=candidate.truth)
+            for candidate, answer in zip(asked, texts.values(), strict=True)
+        ]
+        scores = dict(zip(texts, [j.score for j in self.judged(stage, requests)], strict=True))
+        return [scores.get(n) for n in range(len(answers))]
+
+    def drop_below(self, places: Sequence[int], scores: Sequence[float | None], least: float, reason: str) -> None:
+        """Drop candidates that score below `least` or have no score."""
+        for i, score in zip(places, scores, strict=True):
+            if score is None:
+                self.dropped[i] = "not judged"
+            elif score < least:
+                self.dropped[i] = reason
+
+
+def filter_candidates(
+    candidates: Sequence[HoleCandidate],
+    texts: Sequence[str],
+    actors: Actors,
+    settings: FilterSettings,
+    *,
+    retained: Sequence[str] = (),
+    seed: int,
+    on_stage: Callable[[str], None] = lambda stage: None,
+) -> Filtered:
+    """What becomes of `candidates`. `texts` are the forget set's, `retained` the known retain set's."""
+    settings.check()
+    if not texts:
+        raise InputError("the forget set has no texts, so whether it answers a prompt cannot be judged")
+    desk = _Desk(candidates, actors, settings, _repeats(candidates), {})
+    if settings.subject_share > 0:
+        names = forgotten_names(texts, retained, share=settings.subject_share)
+        named = [i for i in desk.left if names_one(candidates[i].prompt, names)]
+        desk.dropped |= dict.fromkeys(named, "names what was forgotten")
+    remaining = desk.left
+    on_stage(f"validity of {len(remaining)} prompts")
+    judgements = desk.judged("validity", [Request("validity", prompt) for prompt in desk.prompts(remaining)])
+    desk.drop_below(remaining, [j.score for j in judgements], 1.0, "not valid")
+    on_stage(f"first answers of the target to {len(desk.left)} prompts")
+    target_calls = len(desk.left)
+    first = _drop_poorly_answered(desk, seed=seed)
+    embeddings = _embeddings(desk)
+    if not settings.paper_order:
+        _drop_alike(desk, embeddings)
+    n_texts = settings.n_held_against(len(desk.left), len(texts))
+    on_stage(f"whether {n_texts} of {len(texts)} texts of the forget set answer {len(desk.left)} prompts")
+    _drop_overlapping(desk, texts, first, embeddings)
+    if settings.paper_order:
+        # Appendix B.2: a prompt that the forget set answers is gone before its near-duplicates are looked for.
+        _drop_alike(desk, embeddings)
+    selections = _drop_beyond_diversity(desk, embeddings)
+    remaining = desk.left
+    on_stage(f"fresh answers to {len(remaining)} prompts")
+    confirmed = _asked_anew(desk, seed=seed)
+    tested = [confirmed.get(i) or _dropped(c, desk.dropped[i]) for i, c in enumerate(candidates)]
+    failures = {stage: dict(sorted(counts.items())) for stage, counts in desk.failures.items() if counts}
+    # Twice for what is left: the target's fresh answer, and its own at another seed.
+    return Filtered(tuple(tested), failures, selections, target_calls + 2 * len(remaining), len(remaining))
+
+
+def _repeats(candidates: Sequence[HoleCandidate]) -> dict[int, str]:
+    """Return the indices of prompts that repeat one of their own source or an adjacent prompt, with the reason."""
+    previous: set[tuple[str, str]] = set()
+    adjacent = {c.prompt for c in candidates if c.source == ADJACENT}
+    repeats = {}
+    for i, candidate in enumerate(candidates):
+        key = candidate.source, candidate.prompt
+        if key in previous:
+            repeats[i] = "repeats a prompt"
+        # It counts among the adjacent ones, since who searches is to find something else.
+        elif candidate.source != ADJACENT and candidate.prompt in adjacent:
+            repeats[i] = "repeats an adjacent prompt"
+        previous.add(key)
+    return repeats
+
+
+def _drop_poorly_answered(desk: _Desk, *, seed: int) -> dict[int, str]:
+    """Drop prompts that the target does not answer well, and return its answers to the rest by index.
+
+    Its answers, by place, to the rest.
+    """
+    remaining = desk.left
+    if not remaining:
+        return {}
+    answers = desk.actors.target.answer(desk.prompts(remaining), seed=derive_seed(seed, "holes", "first"))
+    if desk.settings.target_first:
+        scores = desk.graded("first answers of the target", remaining, answers)
+        desk.drop_below(remaining, scores, desk.settings.target_at_least, "target does not answer well")
+    # Here too, since nothing was graded without `target_first`, and overlap is asked about an answer.
+    desk.dropped |= {i: "not judged" for i, answer in zip(remaining, answers, strict=True) if answer is None}
+    return {i: answer for i, answer in zip(remaining, answers, strict=True) if answer is not None}
+
+
+def _drop_overlapping(
+    desk: _Desk, texts: Sequence[str], first: Mapping[int, str], embeddings: Mapping[int, Float[np.ndarray, " D"]]
+) -> None:
+    """Drop prompts that a text of the forget set answers, a batch at a time."""
+    remaining = desk.left
+    most = desk.settings.n_held_against(len(remaining), len(texts))
+    embedded = desk.actors.embed(texts) if remaining and most < len(texts) else None
+    size = max(1, AT_ONCE // max(most, 1))
+    for portion in (remaining[start : start + size] for start in range(0, len(remaining), size)):
+        against: dict[int, Sequence[str]] = dict.fromkeys(portion, texts)
+        if embedded is not None:
+            # Stable, so that texts of one likeness are taken in their order on any machine.
+            for i in portion:
+                nearest = np.argsort(-(embedded @ embeddings[i]), kind="stable")[:most]
+                against[i] = [texts[j] for j in nearest]
+        requests = []
+        for i in portion:
+            c = desk.candidates[i]
+            for text in against[i]:
+                requests.append(Request("overlap", c.prompt, reference=first[i], truth=c.truth, sample=text))
+        judgements = iter(desk.judged("overlap with the forget set", requests))
+        for i in portion:
+            scores = [next(judgements).score for _ in against[i]]
+            # One text that supports the answer is enough, whatever became of the requests about others.
+            if 1.0 in scores:
+                desk.dropped[i] = "forget set answers it"
+            elif None in scores:
+                desk.dropped[i] = "not judged"
+
+
+def _embeddings(desk: _Desk) -> dict[int, Float[np.ndarray, " D"]]:
+    """Return the embeddings of the remaining prompts by index."""
+    remaining = desk.left
+    if not remaining:
+        return {}
+    return dict(zip(remaining, desk.actors.embed(desk.prompts(remaining)), strict=True))
+
+
+def _drop_alike(desk: _Desk, embeddings: Mapping[int, Float[np.ndarray, " D"]]) -> None:
+    """Drop near-duplicates within each source and of adjacent prompts.
+
+    In the paper's order, only within each search: the adjacent prompts are not filtered.
+    """
+    by_source = _by_source(desk, desk.left)
+    if desk.settings.paper_order:
+        by_source.pop(ADJACENT, None)
+    adjacent: list[int] = []
+    # The adjacent ones first, since the others are held against those of them that are kept.
+    for source, places in sorted(by_source.items(), key=lambda pair: pair[0] != ADJACENT):
+        if adjacent:
+            # Embeddings have length 1, so that products are cosines.
+            nearest = np.stack([embeddings[i] for i in places]) @ np.stack([embeddings[i] for i in adjacent]).T
+            near = nearest.max(axis=1) > desk.settings.alike
+            desk.dropped |= dict.fromkeys(np.array(places)[near].tolist(), "near-duplicate of an adjacent prompt")
+            places = np.array(places)[~near].tolist()
+        chosen = distinct(np.stack([embeddings[i] for i in places]), threshold=desk.settings.alike) if places else ()
+        desk.dropped |= dict.fromkeys(set(places) - {places[k] for k in chosen}, "near-duplicate")
+        if source == ADJACENT:
+            adjacent = [places[k] for k in chosen]
+
+
+def _drop_beyond_diversity(desk: _Desk, embeddings: Mapping[int, Float[np.ndarray, " D"]]) -> dict[str, Selection]:
+    """Limit each search to its first prompts that together are as diverse as the adjacent prompts."""
+    by_source = _by_source(desk, desk.left)
+    adjacent = by_source.pop(ADJACENT, [])
+    if not (adjacent and desk.settings.diverse):
+        return {}
+    reference = np.stack([embeddings[i] for i in adjacent])
+    selections = {}
+    for source, places in by_source.items():
+        of_source = np.stack([embeddings[i] for i in places])
+        selections[source] = as_diverse_as(reference, of_source, step=desk.settings.step)
+        # The first ones found, and not the most different: an order of choice would be a search of its own.
+        for i in places[selections[source].n :]:
+            desk.dropped[i] = "beyond the diversity of the adjacent prompts"
+    return selections
+
+
+def _by_source(desk: _Desk, places: Sequence[int]) -> dict[str, list[int]]:
+    by_source: dict[str, list[int]] = {}
+    for i in places:
+        by_source.setdefault(desk.candidates[i].source, []).append(i)
+    return by_source
+
+
+def _asked_anew(desk: _Desk, *, seed: int) -> dict[int, Tested]:
+    """Return new answers of all models to the remaining prompts, judged together, by index."""
+    remaining, actors = desk.left, desk.actors
+    if not remaining:
+        return {}
+    prompts = desk.prompts(remaining)
+    answerers = {
+        "target": actors.target,
+        "unlearned": actors.unlearned,
+        AT_ANOTHER_SEED: actors.target,
+        **actors.placebos,
+    }
+    # Each at a seed of its own, so that a pair with a placebo differs by chance as much as one with the unlearned does.
+    answers = {
+        name: who.answer(prompts, seed=derive_seed(seed, "holes", "fresh", name)) for name, who in answerers.items()
+    }
+    # All at once: a judge that is grounded in the target's own answer then asks for it once.
+    said = list(chain.from_iterable(answers.values()))
+    together = desk.graded("fresh answers", remaining * len(answers), said)
+    scores = {who: together[k * len(remaining) : (k + 1) * len(remaining)] for k, who in enumerate(answers)}
+    tested = {}
+    for n, i in enumerate(remaining):
+        target, unlearned = scores["target"][n], scores["unlearned"][n]
+        tested[i] = replace(
+            _dropped(desk.candidates[i], ""),
+            target_answer=answers["target"][n],
+            unlearned_answer=answers["unlearned"][n],
+            target_score=target,
+            unlearned_score=unlearned,
+            placebo_answers={who: answers[who][n] for who in answers if who not in ("target", "unlearned")},
+            placebo_scores={who: scores[who][n] for who in scores if who not in ("target", "unlearned")},
+            hole=desk.settings.is_hole(target, unlearned),
+        )
+    return tested
+
+
+def _dropped(candidate: HoleCandidate, reason: str) -> Tested:
+    # By the source as well: two searches may find one prompt, and each has a record of it.
+    name = content_id({"source": candidate.source, "prompt": candidate.prompt})
+    return Tested(name, candidate.prompt, candidate.source, candidate.origin, reason)
+
 
 R = TypeVar("R", Tested, Tested)
 

@@ -32,7 +32,7 @@ from vestige.core.items import Item
 from vestige.core.seeds import generator, shuffled
 from vestige.core.settings import Settings, packaged_toml
 from vestige.core.text import TextTuple
-from vestige.data.texts import Passage
+from vestige.data.loaders import Passage
 from vestige.judges.base import Failure, Writer, WriterPrompt
 from vestige.judges.tasks import fenced, read_list, readable
 from vestige.metrics.diversity import FUNCTION_WORDS

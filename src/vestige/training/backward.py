@@ -34,8 +34,20 @@ from vestige.core.errors import InputError
 from vestige.core.seeds import derive_seed
 from vestige.core.text import NumberByName, NumberMapping
 from vestige.models.blocks import block_output, blocks, continued_from, gives_hidden_states_alone
-from vestige.models.forward import attention, halve, padded_width, passes_by_length, right_padded
-from vestige.models.head import LogitsRead, Packed, Pass, how_to_read, logits_read, packs, reads_packed
+from vestige.models.forward import (
+    LogitsRead,
+    Packed,
+    Pass,
+    attention,
+    halve,
+    how_to_read,
+    logits_read,
+    packs,
+    padded_width,
+    passes_by_length,
+    reads_packed,
+    right_padded,
+)
 from vestige.models.scoring import token_logp
 from vestige.training.batching import BatchPlan, Row, Split
 from vestige.training.checkpoints import TrainingJob

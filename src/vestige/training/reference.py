@@ -22,16 +22,20 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from vestige.models.blocks import block_output
-from vestige.models.forward import Precision, attention, batches_by_length, padded_passes, within_memory
-from vestige.models.head import (
+from vestige.models.forward import (
     Pass,
+    Precision,
+    attention,
+    batches_by_length,
     evaluating,
     hidden_read,
     how_to_read,
     logits_read,
     logits_read_plain,
     packs,
+    padded_passes,
     reads_packed,
+    within_memory,
 )
 from vestige.models.scoring import token_logp
 from vestige.training.backward import pass_over

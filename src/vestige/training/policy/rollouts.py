@@ -24,9 +24,17 @@ from transformers import PreTrainedModel
 
 from vestige.core.errors import InputError
 from vestige.core.seeds import generator
-from vestige.models.forward import Precision, attention, batches_by_length, padded_width, right_padded, within_memory
+from vestige.models.forward import (
+    LogitsRead,
+    Pass,
+    Precision,
+    attention,
+    batches_by_length,
+    padded_width,
+    right_padded,
+    within_memory,
+)
 from vestige.models.generation import STEP_TOKENS, TOKEN_BUDGET, Decoding, decode, draw
-from vestige.models.head import LogitsRead, Pass
 from vestige.models.load import context_tokens
 from vestige.models.scoring import CHUNK, token_logp
 from vestige.models.variants import Ids

@@ -20,7 +20,7 @@ from vestige.core.files import read_json, write_json
 from vestige.core.ids import changed_keys
 from vestige.core.seeds import generator
 from vestige.core.text import NumberByName
-from vestige.models.head import how_to_read
+from vestige.models.forward import how_to_read
 from vestige.training.adapters import add_lora
 from vestige.training.checkpoints import Checkpoints
 from vestige.training.loop import refuse_formats
