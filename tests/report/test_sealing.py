@@ -52,6 +52,28 @@ def test_a_redacted_bundle_holds_no_text_of_the_run_and_verifies(run, tmp_path):
     assert key.stat().st_mode & 0o077 == 0
 
 
+def test_names_of_persons_are_codes_in_selectors_and_lists_too(run, tmp_path):
+    # The column `person` is the edge of an item, and a forgotten one is in the spec of every model without it.
+    contents = read_contents(RunFolder(run))
+    first, second, *others = contents.answers.questions
+    named = (replace(first, edge="Ana Ruiz"), replace(second, edge="Bo"), *others)
+    subjects = []
+    for subject in contents.evidence.subjects:
+        sets = tuple(replace(each, edges=("Ana Ruiz", "Bo")) for each in subject.spec.forgotten)
+        subjects.append(replace(subject, spec=replace(subject.spec, forgotten=sets)))
+    assert any(subject.spec.forgotten for subject in subjects)
+    evidence = replace(contents.evidence, subjects=tuple(subjects))
+    people = replace(contents, edges=(), evidence=evidence, answers=replace(contents.answers, questions=named))
+    redactor = Redactor(b"key", people)
+    ana, bo = redactor.digest("Ana Ruiz"), redactor.digest("Bo")
+    assert redactor.text("retrained without person:Ana Ruiz,person:Bo") == f"retrained without person:{ana},person:{bo}"
+    assert redactor({"edges": ["Bo", "Ana Ruiz"], "split": "edge:Bo"}) == {"edges": [bo, ana], "split": f"edge:{bo}"}
+    assert redactor.text("Bob left") == "Bob left"
+    assert "Ana Ruiz" not in repr(redactor(people).evidence)
+    # Ids of compiled contracts name nobody.
+    assert Redactor(b"key", contents).text("edge:A_B") == "edge:A_B"
+
+
 def test_a_text_that_would_stay_is_refused(run, tmp_path):
     contents = read_contents(RunFolder(run))
     redactor = Redactor(redaction_key(tmp_path / "key"), contents)

@@ -71,18 +71,25 @@ def redaction_key(path: Path) -> bytes:
 
 
 class Redactor:
-    """Replaces the texts of a run by keyed digests: questions, answers, replies, groups and names of contracts."""
+    """Replaces the texts of a run by keyed digests: questions, answers, replies, persons, groups and contracts."""
 
     def __init__(self, key: bytes, contents: Contents) -> None:
         """Collect the texts of a run."""
         self._key = key
         self._everything = frozenset(text for text in _texts(contents) if text.strip())
-        # A reply may be `all` or `target`: elsewhere such a word names a part of the run.
-        self._texts = self._everything - frozenset(_strings(contents.evidence))
-        inside = sorted((text for text in self._texts if len(text) >= _SHORTEST), key=lambda text: (-len(text), text))
-        spelled = "|".join(re.escape(text) for text in inside)
-        # Words of their own, so that a name does not cut a longer word.
-        self._inside = re.compile(rf"(?<!\w)(?:{spelled})(?!\w)") if inside else None
+        # A reply may be `all` or `target`: elsewhere such a word names a part of the run. Forgotten persons do not.
+        subjects = (replace(s, spec=replace(s.spec, forgotten=())) for s in contents.evidence.subjects)
+        self._texts = self._everything - frozenset(_strings(replace(contents.evidence, subjects=tuple(subjects))))
+        ordered = sorted(self._texts, key=lambda text: (-len(text), text))
+        spelled = "|".join(re.escape(text) for text in ordered if len(text) >= _SHORTEST)
+        short = "|".join(re.escape(text) for text in ordered if len(text) < _SHORTEST)
+        # Words of their own, so that a name does not cut a longer word. A short name is found in a selector.
+        patterns = []
+        if spelled:
+            patterns.append(rf"(?<!\w)(?:{spelled})(?!\w)")
+        if short:
+            patterns.append(rf"(?:(?<=person:)|(?<=edge:))(?:{short})(?!\w)")
+        self._inside = re.compile("|".join(patterns)) if patterns else None
 
     def digest(self, text: str) -> str:
         """Return the code of a text: the first 24 hexadecimal digits of its HMAC-SHA256."""
@@ -134,6 +141,9 @@ def _texts(contents: Contents) -> Iterator[str]:
     """The texts that a run took from its data and its models."""
     for item in contents.answers.questions:
         yield from (item.question, item.answer, item.group)
+        if not contents.edges:
+            # The column `person` of the user's data. In compiled data the edge is the id of a contract.
+            yield item.edge
     for replies in contents.answers.replies.values():
         for reply in replies.values():
             yield reply.text
@@ -264,7 +274,7 @@ def build_report(
         # Tables first: a page that is there has its tables beside it.
         with _renewed(folder.tables) as tables:
             if contents is not None:
-                write_tables(tables, source, contents)
+                write_tables(tables, source, contents, replaced=str if redactor is None else redactor.text)
             if probes:
                 write_hole_tables(tables, probes)
         if source.audits():
@@ -390,7 +400,11 @@ def _manifest(folder: RunFolder, contents: Contents, partial: Path) -> Fields:
         "files": {p.relative_to(partial).as_posix(): file_digest(p) for p in bundled},
         "models": {s.path: s.digest for s in contents.evidence.subjects},
         "scores": {path: scores_digest(EvalFolder(folder.path / path)) for path in evaluations},
-        "audits": {o.forget: file_digest(folder.audit(o.forget).outcome) for o in contents.audits},
+        # By their order: the name of a forget set is no longer that of its folder once persons are codes.
+        "audits": {
+            outcome.forget: file_digest(audit.outcome)
+            for audit, outcome in zip(folder.audits(), contents.audits, strict=True)
+        },
     }
 
 
@@ -410,7 +424,7 @@ def _variables(folder: RunFolder, contents: Contents) -> Fields:
 
 def _audit(folder: RunFolder, contents: Contents, index: int, outcome: AuditOutcome) -> Fields:
     digests = {s.label: s.digest for s in contents.evidence.subjects}
-    plan = folder.audit(outcome.forget).plan
+    audit = folder.audits()[index]
     mapped = []
     for entry in frameworks():
         found = [(claim, _found(outcome, claim)) for claim in entry["claims"]]
@@ -423,7 +437,7 @@ def _audit(folder: RunFolder, contents: Contents, index: int, outcome: AuditOutc
         "parties": contents.parties,
         "models": [(subject, digests.get(subject, "")) for subject in outcome.audited],
         "next_steps": next_steps(outcome).values(),
-        "attacks": read_plan(folder.audit(outcome.forget)).attacks if plan.exists() else (),
+        "attacks": read_plan(audit).attacks if audit.plan.exists() else (),
         "able": {line.attack: line.able for line in outcome.able},
         "words": WORDS,
         "bounds": [plain_sentence(bound_said(outcome, v), contents.parties) for v in outcome.verdicts],

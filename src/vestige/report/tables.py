@@ -3,7 +3,7 @@
 Numbers are written in full. Text from models and data sets has what acts unseen spelt out (`visible`).
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -38,8 +38,8 @@ ITEM_COLUMNS = ("forget", "item", "edge", "group", "attribute", "split", "questi
 """The first columns of tables/items.csv. Then `<label>_reply` and `<label>_rouge1_recall`."""
 
 
-def write_tables(folder: Path, run: RunFolder, contents: Contents) -> None:
-    """Write results.csv and items.csv into `folder`, and the audits' results."""
+def write_tables(folder: Path, run: RunFolder, contents: Contents, replaced: Callable[[str], str] = str) -> None:
+    """Write results.csv and items.csv into `folder`, and the audits' results, with each text `replaced`."""
     results = []
     for evaluation, s in read_summaries(run):
         # Rows of the same questions have the same id, and may be compared.
@@ -48,7 +48,8 @@ def write_tables(folder: Path, run: RunFolder, contents: Contents) -> None:
             asked.update(ids)
         items = content_id(sorted(asked))
         for row in result_rows([s]):
-            results.append({"evaluation": evaluation.path.name, "items": items} | row)
+            texts = {column: replaced(value) for column, value in row.items() if isinstance(value, str)}
+            results.append({"evaluation": evaluation.path.name, "items": items} | row | texts)
     write_csv(folder / "results.csv", RESULT_COLUMNS, _readable(results))
     columns, rows = item_rows(contents)
     write_csv(folder / "items.csv", [visible(c) for c in columns], _readable(rows))
