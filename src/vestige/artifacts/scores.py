@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple, Protocol, cast
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 
 from vestige.core.errors import InputError
 from vestige.core.files import Unpacked, json_line, new_file, open_input
@@ -191,15 +191,20 @@ class ScoreColumn(NumberMapping):
         """The scores of `items`, in their order. NaN where there is none."""
         if tuple(items) == self.questions:
             return self.array
-        places = np.array([self._index.get(item, -1) for item in items], dtype=np.intp)
-        found = np.append(self.array, math.nan)
-        return found[places]
+        return np.append(self.array, math.nan).take(_places(self.questions, tuple(items)))
 
 
 @lru_cache(maxsize=256)
 def _indexed(items: Items) -> tuple[Items, dict[str, int]]:
     """The first of equal tuples, which all columns share, and the place of each item."""
     return items, {item: n for n, item in enumerate(items)}
+
+
+@lru_cache(maxsize=256)
+def _places(questions: Items, items: Items) -> Int[np.ndarray, " N"]:
+    """The place of each item among the questions, -1 where it is none. A thousand models share it."""
+    index = _indexed(questions)[1]
+    return np.array([index.get(item, -1) for item in items], dtype=np.intp)
 
 
 def column(table: NumberMapping) -> ScoreColumn:
@@ -293,9 +298,8 @@ class ScoreTable:
         tables = cast(dict[Source, dict[str, ScoreColumn]], self.values).setdefault(source, {})
         earlier = tables.get(name)
         if earlier is not None:
-            twice = next((item for item in new if item in earlier), None)
-            if twice is not None:
-                raise InputError(f"{where}: the question {one_line(twice, width=60)} has two scores. Remove one.")
+            if twice := new.keys() & earlier.keys():
+                raise InputError(f"{where}: the question {one_line(min(twice), width=60)} has two scores. Remove one.")
             new = ScoreColumn((*earlier.questions, *new.questions), np.concatenate([earlier.array, new.array]))
         tables[name] = new
         known = self.chances.setdefault(name, {}) if chances else {}

@@ -500,11 +500,9 @@ def _by_task(read: Sequence[_ParsedLog], splits: Mapping[str, str]) -> list[_Par
         split = stated.get(part.task, part.split)
         # With one task in a split the measurements keep their names, which others' logs of the same task have too.
         in_split = {task for task in tasks if stated.get(task) == split}
-        prefix = f"{part.task}, " if len(in_split) > 1 and part.task not in ("", part.name) else ""
-        if several and len(in_split) == 1 and part.task not in ("", part.name) and part.task not in SPLITS:
-            prefix = f"{part.task}, "
-        measurement = replace(part.measurement, name=f"{prefix}{part.name}") if prefix else part.measurement
-        return part._replace(split=split, measurement=measurement)
+        told = len(in_split) > 1 or (several and in_split and part.task not in SPLITS)
+        name = f"{part.task}, {part.name}" if told and part.task not in ("", part.name) else part.name
+        return part._replace(split=split, measurement=replace(part.measurement, name=name))
 
     return [parsed.with_parts(map(placed, parsed.log.parts)) for parsed in read]
 

@@ -39,7 +39,7 @@ from vestige.core.text import (
     without_thoughts,
 )
 from vestige.data.mcq import MOST_OPTIONS
-from vestige.data.tables import SourceTable, TableRow, shown
+from vestige.data.tables import SourceTable, TableRow, kind_of, shown
 
 _LOG = logging.getLogger(__name__)
 
@@ -135,10 +135,9 @@ def items_in_table(table: SourceTable, keys: Keys, *, keep_duplicates: bool) -> 
         item = reader.item(Cells(table.source, row))
         # An id covers the answer, so that two answers to one question have two ids.
         distinct = keep_duplicates or item.question in PUBLISHED_TWICE
+        key = item.question
         if distinct:
             key = item.id
-        else:
-            key = item.question
         if key in places:
             way_out = ", or set keep_duplicates where their answers differ on purpose"
             if distinct:
@@ -218,7 +217,7 @@ class Cells:
         if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
             return str(value)
         if not isinstance(value, str):
-            raise self.wrong(column, f"is {_kind(value)} where a text belongs")
+            raise self.wrong(column, f"is {kind_of(value)} where a text belongs")
         if not value.strip():
             raise self.wrong(column, "is empty; fill it or remove the row")
         if "\0" in value:
@@ -262,18 +261,12 @@ class Cells:
         if isinstance(value, str):
             value = [value]
         if not isinstance(value, list):
-            raise self.wrong(column, f"is {_kind(value)} where a list of texts belongs")
+            raise self.wrong(column, f"is {kind_of(value)} where a list of texts belongs")
         return tuple(self.checked(column, text) for text in value)
 
 
 def _is_punctuation(text: str) -> bool:
     return all(unicodedata.category(sign)[0] in "CPZ" for sign in text)
-
-
-def _kind(value: Any) -> str:
-    if value is None:
-        return "null"
-    return f"a value of type {type(value).__name__}"
 
 
 def _parsed(value: Any) -> Any:
@@ -593,7 +586,7 @@ class _OptionCells(Cells):
             places[str(label).upper()] = n
         if not labels:
             places |= _letters(texts)
-            texts = _without_labels(texts)
+            texts = self.without_labels(column, texts)
         return self.options(column, texts, self.right_option(right, texts, places))
 
     def columns_of_options(self, columns: Mapping[str, str], right: Sequence[str]) -> Fields:
@@ -608,7 +601,7 @@ class _OptionCells(Cells):
         first = next(iter(columns.values()))
         # TOFU's option1, option2 name the right one by its text; a number there may be a text of another option.
         text_wins = first.casefold().startswith("option")
-        texts = _without_labels(texts)
+        texts = self.without_labels(first, texts)
         return self.options(first, texts, self.right_option(right, texts, _letters(texts) | places, text_wins))
 
     def right_option(
@@ -660,6 +653,17 @@ class _OptionCells(Cells):
             return by_text
         return by_label
 
+    def without_labels(self, column: str, texts: Sequence[str]) -> list[str]:
+        """The options without their letters, where each begins with its own. Refused: letters in another order."""
+        labelled = [match.groups() for match in map(_LABELLED.fullmatch, texts) if match and match[2]]
+        letters = "".join(letter.upper() for letter, _ in labelled)
+        expected = string.ascii_uppercase[: len(texts)]
+        if letters == expected:
+            return [text for _, text in labelled]
+        if sorted(letters) == [*expected]:
+            raise self.wrong(column, "has its options in another order than their letters; sort them")
+        return [*texts]
+
     def options(self, column: str, texts: Sequence[str], right: int, also: Iterable[str] = ()) -> Fields:
         """The row's answer and options. Refused: fewer than two options, and a right one that is also a wrong one."""
         if not 2 <= len(texts) <= MOST_OPTIONS:
@@ -700,19 +704,6 @@ class _OptionCells(Cells):
 
 _LABELLED = re.compile(r"\s*\(?([A-Za-z])[).:]\s*(.*?)\s*", re.DOTALL)
 """A letter with its mark, as in `C.`, `(C)` and `C) Haldenport`."""
-
-
-def _without_labels(texts: Sequence[str]) -> list[str]:
-    """The options without their letters, where each begins with its own."""
-    stripped = []
-    for letter, text in zip(string.ascii_uppercase, texts, strict=False):
-        match = _LABELLED.fullmatch(text)
-        if match is None or match[1].upper() != letter or not match[2]:
-            return list(texts)
-        stripped.append(match[2])
-    if len(stripped) == len(texts):
-        return stripped
-    return list(texts)
 
 
 def _label_or_text(stated: str, texts: Sequence[str]) -> str:

@@ -233,14 +233,14 @@ def _json(source: str, content: bytes) -> SourceTable:
         value = [value]
     if not isinstance(value, list):
         raise InputError(
-            f'{source}: holds {_kind(value)} in place of rows. Give a list of objects or {{"data": [...]}}'
+            f'{source}: holds {kind_of(value)} in place of rows. Give a list of objects or {{"data": [...]}}'
         )
     return _table(source, (_row(source, f"row {i}", row) for i, row in enumerate(value, 1)))
 
 
 def _row(source: str, place: str, value: Any) -> TableRow:
     if not isinstance(value, dict):
-        raise InputError(f'{source}, {place}: holds {_kind(value)}, not an object like {{"question": ...}}')
+        raise InputError(f'{source}, {place}: holds {kind_of(value)}, not an object like {{"question": ...}}')
     return TableRow(place, value)
 
 
@@ -319,9 +319,10 @@ def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is no JSON value; write null for a missing number")
 
 
-def _kind(value: Any) -> str:
+def kind_of(value: Any) -> str:
+    """The kind of a value, for a message."""
     names = {dict: "an object", list: "a list", str: "a text", bool: "true or false", type(None): "null"}
-    return names.get(type(value), "a number")
+    return names.get(type(value), f"a value of type {type(value).__name__}")
 
 
 FORMS: Mapping[str, Callable[[str, bytes], SourceTable]] = {

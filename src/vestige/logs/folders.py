@@ -338,10 +338,18 @@ def _placed(path: Path, root: Path) -> _PlacedLog | _Unplaced:
     return _of_task(path, task, below)
 
 
+_MUSE_ROLES = {"target": "target", "retrain": "retrained"}
+
+
+def _step(parts: Sequence[str]) -> int:
+    """The number of the checkpoint that a folder names, -1 without one."""
+    return next((int(m[1]) for part in parts if (m := _CHECKPOINT.match(part))), -1)
+
+
 def _of_task(
     path: Path, task: Mapping[str, str | None], below: Sequence[str], *, asked: str = ""
 ) -> _PlacedLog | _Unplaced:
-    step = next((int(m[1]) for part in below if (m := _CHECKPOINT.match(part))), -1)
+    step = _step(below)
     forget_asked = next((m[1] for part in below if (m := _EVALS.match(part))), asked)
     at = f", checkpoint {step}" if step >= 0 else ""
     model = f"{task['kind']} {task['model']}"
@@ -349,7 +357,7 @@ def _of_task(
     if task["unclear"]:
         return _Unplaced(UNCLEAR)
     if task["corpus"]:
-        role = {"target": "target", "retrain": "retrained"}.get(task["role"] or "", "unlearned")
+        role = _MUSE_ROLES.get(task["role"] or "", "unlearned")
         name = f"{task['role'] or task['other']}{change}{at}"
         return _PlacedLog(path, f"{model} {task['corpus']}", role, name, "forget", checkpoint=step)
     if task["method"]:
@@ -369,7 +377,7 @@ def _of_tofu(path: Path, folders: Sequence[str]) -> _PlacedLog | None:
     if tuned is None:
         return None
     family, retain = f"tofu {tuned['model'] or tuned['base']}", tuned["retain"] or tuned["only"]
-    step = next((int(m[1]) for part in folders if (m := _CHECKPOINT.match(part))), -1)
+    step = _step(folders)
     forgot = next((m for part in folders if (m := _FORGOT.match(part))), None)
     if forgot is not None:
         return _PlacedLog(path, family, "unlearned", forgot["method"], forgot["forget"], checkpoint=step)
@@ -418,7 +426,7 @@ def _as_set(path: Path, folder: Path, root: Path, settings: Record) -> _PlacedLo
     if mode in ("train", "finetune"):
         trained_on = _trained_on(settings)
         family = _family(named.groupdict() if named else model, settings)
-        at = next((int(m[1]) for part in below if (m := _CHECKPOINT.match(part))), -1)
+        at = _step(below)
         if family and trained_on == "full":
             return _PlacedLog(path, family, "target", "full (fine-tuned here)", checkpoint=at)
         retained = re.fullmatch(r"retain(\d+)", trained_on)
@@ -507,10 +515,10 @@ def _of_muse(path: Path, folders: Sequence[str]) -> _PlacedLog | None:
         # MUSE's growing and its successive forget sets, of which its one retrained model is no control.
         if not rest or rest[0] in ("scal", "sust"):
             return None
-        role = {"target": "target", "retrain": "retrained"}.get(rest[0], "unlearned")
+        role = _MUSE_ROLES.get(rest[0], "unlearned")
         return _PlacedLog(path, f"muse {CORPORA.get(corpus, corpus)}", role, "/".join(rest), "forget")
     if len(folders) > 1 and _MEMORY.match(folders[-1]):
-        role = {"target": "target", "retrain": "retrained"}.get(folders[-2], "unlearned")
+        role = _MUSE_ROLES.get(folders[-2], "unlearned")
         return _PlacedLog(path, "muse", role, folders[-2], "forget")
     task, below = _innermost(folders)
     placed = _of_task(path, task, below) if task is not None and task["corpus"] else None

@@ -475,7 +475,8 @@ def _ranks(residuals: ByControl, facts: Items, *, name: str, seed: int, resample
 
 @lru_cache(maxsize=2)
 def _directions(seed: int, resamples: int) -> Float[np.ndarray, "R D"]:
-    return generator(seed, "trainings").standard_normal((resamples, _DIRECTIONS))
+    # By columns, which a product with one vector reads twice as fast.
+    return np.asfortranarray(generator(seed, "trainings").standard_normal((resamples, _DIRECTIONS)))
 
 
 @lru_cache(maxsize=4)
