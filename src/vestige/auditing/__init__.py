@@ -1,1 +1,1 @@
-"""The audit: from item scores on disk to formats, gains and verdicts. Nothing here asks a model."""
+"""The audit: from item scores on disk to formats, gains and verdicts. Nothing here queries a model."""

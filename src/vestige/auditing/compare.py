@@ -1,8 +1,8 @@
 """Two or more models on the same questions: paired differences of any score in their logs, without controls.
 
-Every log is read by the readers of `vestige.logs`, or as a table of scores, and questions are matched as in an audit of
-logs (`auditing.questions`). Each model is compared with the first, and each model of a second audit with that of the
-same name in the first. Holm's correction covers all rows.
+The readers of `vestige.logs` read every log. A file can also be a table of scores. Questions are matched as in an audit
+of logs (`auditing.questions`). Each model is compared with the first, and each model of a second audit with the model
+of the same name in the first. Holm's correction covers all rows.
 """
 
 import math
@@ -35,7 +35,7 @@ Finding = Literal["higher", "lower", "no difference shown", "open"]
 
 
 class _TaskScore(NamedTuple):
-    """One kind of score on one task, as questions of several models are compared by it."""
+    """One kind of score on one task, which several models share."""
 
     task: str
     measurement: Measurement
@@ -43,7 +43,7 @@ class _TaskScore(NamedTuple):
 
 @dataclass(frozen=True)
 class ComparedScore:
-    """One model against the first by one score on one task. `difference` is model minus first.
+    """The comparison of one model with the first in one score on one task. `difference` is model minus first.
 
     `finding` is `open` if questions that only one model answered could change the sign, or if there are too few groups
     for any difference to be significant. `needed` is the number of questions that would show a difference of this size,
@@ -70,7 +70,7 @@ class ComparedScore:
 
 @dataclass(frozen=True)
 class ComparedQuestion:
-    """One question, with the score and the reply of each model by the model's name. Logs may hold no replies."""
+    """One question, with the score and the reply of each model by the model's name. A log may lack replies."""
 
     task: str
     score: str
@@ -80,7 +80,7 @@ class ComparedQuestion:
 
 
 class ComparedModels(NamedTuple):
-    """The differences, and the questions below them."""
+    """The differences, and the questions behind them."""
 
     rows: tuple[ComparedScore, ...]
     questions: tuple[ComparedQuestion, ...]
@@ -152,7 +152,7 @@ def compare(
 def _pairs(
     given: Sequence[str], models: Sequence[str], audited: Mapping[str, tuple[str, str]]
 ) -> Iterator[tuple[str, str]]:
-    """The compared pairs: each model with the first, or models of one name in several audits."""
+    """Yield the pairs to compare: each model with the first, or models with the same name in several audits."""
     if len(given) < 2 or len(audited) < len(models):
         for name in models[1:]:
             yield models[0], name
@@ -165,7 +165,7 @@ def _pairs(
 
 
 def _questions(scores: Mapping[str, Values], known: _LogQuestions) -> Iterator[ComparedQuestion]:
-    """Every question of the first model that another one has too, those first whose scores differ most."""
+    """Yield the questions that the first model shares with another one, the largest differences first."""
     (first, of_first), *others = scores.items()
     for score, values in of_first.items():
         lines = []
@@ -194,7 +194,7 @@ def _listed(values: Values) -> str:
 
 
 def _read(name: str, path: Path, known: _LogQuestions) -> Iterator[tuple[str, Values]]:
-    """The scores of the models in a file or folder, by task and measurement and by question."""
+    """Yield the scores of the models in a file or folder, by task and measurement and by question."""
     refuse_special(path)
     if not path.exists():
         raise InputError(f"{path}: there is no such log or table. Check the path.")
@@ -210,7 +210,7 @@ def _read(name: str, path: Path, known: _LogQuestions) -> Iterator[tuple[str, Va
     for file in files_of(path):
         log = read_log(file, How(any_direction=True))
         own: dict[str, dict[Items, Items]] = {}
-        # A score without texts takes those of another score of its log, which are read before it.
+        # A score without texts uses the texts of another score in its log, so those are read first.
         for part in sorted(log.parts, key=lambda part: not part.prompts):
             task = part.task or part.split
             questions = known.registry.setdefault(task, Questions(task))
@@ -246,9 +246,9 @@ def _items(part: LogPart, questions: Questions, own: dict[Items, Items], file: P
 
 
 def _of_audit(audit: AuditFolder, name: str, known: _LogQuestions) -> Iterator[tuple[str, Values]]:
-    """The target and the unlearned models of an audit as they stand, by split and format.
+    """Yield the scores of an audit's target and unlearned models without attacks, by split and format.
 
-    An audit has some 70 scores. The hits alone are compared, if it has any.
+    An audit has about 70 scores. If it has correct/incorrect scores, only these are compared.
     """
     if not audit.scores.is_file():
         raise InputError(f"{audit.path} has no score table. Judge the run again with `vestige audit --rejudge`.")
@@ -353,7 +353,7 @@ def _compared(
 
 
 def _needed_by_interval(paired: PairedDifference, size: float) -> int:
-    """The fewest questions with which the interval of a difference of `size` can exclude 0.
+    """Return the fewest questions with which the interval of a difference of `size` can exclude 0.
 
     The interval of bounded scores allows for rare large differences by a part of its arm that shrinks as 1 / n.
     `questions_needed` accounts for the part that shrinks as 1 / sqrt(n). A test by signs needs six questions.
@@ -363,7 +363,7 @@ def _needed_by_interval(paired: PairedDifference, size: float) -> int:
 
 
 def _open_or(value: float, worst_low: float, worst_high: float, n_missing: int) -> Finding:
-    """Whether the missing questions could turn the sign. Otherwise, the sign, which the test confirms or does not."""
+    """Return "open" if missing questions could change the sign. Otherwise return the sign if the test confirms it."""
     if n_missing and worst_low <= 0 <= worst_high:
         return "open"
     if value > 0:
@@ -372,10 +372,11 @@ def _open_or(value: float, worst_low: float, worst_high: float, n_missing: int) 
 
 
 def _finding(row: ComparedScore, p_holm: float) -> Finding:
-    # The smallest p-value of a test by signs.
+    # The smallest possible p-value of a sign test.
     if 2.0 ** (1 - row.n_clusters) > LEVEL:
         return "open"
-    # The interval allows for rare large differences that no question showed, and the test does not. Both must agree.
+    # The interval allows for large differences that were too rare to be observed, and the test does not. Both must
+    # agree.
     if p_holm > LEVEL or row.low <= 0 <= row.high:
         return "no difference shown"
     return row.finding
@@ -386,13 +387,13 @@ HEADS = ("model", "task", "score", "finding", "difference", "95 % interval", "p 
 
 
 def common_first(rows: Sequence[ComparedScore]) -> str:
-    """The model that all others are compared with, or "" if rows have different ones."""
+    """Return the model that all others are compared with, or "" if rows have different ones."""
     firsts = {row.first for row in rows}
     return firsts.pop() if len(firsts) == 1 else ""
 
 
 def cells_of(row: ComparedScore, common: str) -> TextTuple:
-    """One row of the comparison as texts, by `HEADS`. `common` is the first model of all rows, which none repeats."""
+    """Return one row of the comparison as texts, by `HEADS`. The name of the `common` first model is not repeated."""
     missing = f" ({row.n_missing} missing)" if row.n_missing else ""
     return (
         row.model if common else f"{row.model} against {row.first}",
@@ -408,7 +409,7 @@ def cells_of(row: ComparedScore, common: str) -> TextTuple:
 
 
 def markdown(rows: Sequence[ComparedScore]) -> str:
-    """The comparison as a Markdown table, for a pull request."""
+    """Return the comparison as a Markdown table, for a pull request."""
     common = common_first(rows)
     lines = [f"| {' | '.join(HEADS)} |", "| --- | --- | --- | --- | --- | --- | --- | --- | --- |"]
     if common:
@@ -421,7 +422,7 @@ def markdown(rows: Sequence[ComparedScore]) -> str:
 
 
 def _cell(text: str) -> str:
-    """A text of a log inside a Markdown table, where a bar, a tag or a backtick would act."""
+    """Escape a text of a log for a Markdown table, so that bars, tags and backticks have no effect."""
     plain = one_line(text, width=140)
     for sign in "\\|<>`[]*_":
         plain = plain.replace(sign, f"\\{sign}")

@@ -1,9 +1,10 @@
-"""Checks of the controls: a retrained model represents an unexposed model until a finding contradicts it.
+"""Checks of the controls: a retrained model counts as unexposed until a finding contradicts it.
 
-Three things do. Its weights lie nearer to another model's of the audit than trainings lie to each other. Its answers
-are nearer to another model's than any two trainings (`metrics.trainings`): the two count as one. Or it knows: it states
-facts and picks options as nobody could who never saw them. The first two findings exclude one control.
-The third finding affects all controls, and no claim that rests on controls can hold.
+There are three such findings. First, the model's weights are closer to another model of the audit than independent
+trainings are to each other. Second, its answers are closer to another model's than those of any two trainings
+(`metrics.trainings`), and the two models count as one. Third, it knows the facts: it states facts or picks options at a
+rate that requires exposure. The first two findings exclude one control. The third affects all controls, and no claim
+that rests on controls can pass.
 
 Axes: M controls, N items.
 """
@@ -24,12 +25,13 @@ from vestige.metrics.planning import more_than_guesses
 from vestige.metrics.trainings import Near, OneTraining, near, near_hits, together
 
 NEAR, NEAR_CONTROL = 0.1, 0.01
-"""Models nearer to a subject or the target, or to a control, than this share of the distance to the next control.
+"""A model is suspect if its distance to a subject or the target, or to a control, is below this share of the distance
+to the next control.
 
-Among three controls of two kinds, two are near to each other and still independent trainings.
+If three controls have two kinds of training, two of them are close to each other and still independent.
 """
 _NEARER = 0.85
-"""A copy is nearer to its source than this share of its distance to an unrelated control."""
+"""The distance of a copy to its source is below this share of its distance to an unrelated control."""
 _SHARED_WEIGHTS = 0.1
 """Below this share, another control shares none of the differences between a control and another model."""
 _MOSTLY = 0.5
@@ -37,27 +39,27 @@ _MOSTLY = 0.5
 _TELLS = 0.2
 """A share with a greater standard error is ignored."""
 _OF_WEIGHTS = 1000
-"""All weights together tell as much as so many that had nothing in common."""
+"""The number of independent weights that carry as much information as all weights together."""
 _LEAST_ITEMS = 8
 """With fewer picks, the controls' knowledge is not assessed."""
 _KNOWN = 0.5
-"""Controls whose picks are this far from chance to the target know the options."""
+"""The controls know the options if their picks are this far on the way from chance to the target."""
 _TAUGHT = 0.001
-"""The chance that guesses state so many facts, below which the controls were taught them."""
+"""If guesses state this many facts with a lower probability, the controls were trained on them."""
 _LEAST_STATED = 3
 _UNKNOWN_LUCK = 0.25
 """The assumed probability of a correct guess if it is unknown."""
 
 
 Distances = Mapping[str, NumberMapping]
-"""How far models lie from each other, by two names."""
+"""The distance between the weights of two models, by their names."""
 
 
 def same_trainings(ground: Ground) -> list[OneTraining]:
     """The controls that count as one training with another control, a subject or the target, by their answers.
 
-    Only measurements are compared in which the target clearly exceeds the controls, on the forget set and on the kept
-    questions. This accuses nobody: one model that two people evaluated looks the same.
+    Only measurements in which the target clearly exceeds the controls are compared, on the forget set and on the kept
+    questions. This is no accusation: one model that two people evaluated looks the same.
     """
     plan = ground.plan
     names = (*plan.retrained, *plan.unlearned, plan.target)
@@ -70,7 +72,7 @@ def same_trainings(ground: Ground) -> list[OneTraining]:
             for split, items in plan.splits.items():
                 compared = ground.judged if split == "forget" else items
                 rows = _rows(ground, names, key, compared)
-                # Kept facts that every training knows are hit by all of them, and tell no training from another.
+                # Every training knows the kept facts, so correct/incorrect scores on them do not tell trainings apart.
                 if split != "forget" and _hit_share(rows) > _MOSTLY:
                     continue
                 if _hit_share(rows) == 1:
@@ -84,7 +86,7 @@ def same_trainings(ground: Ground) -> list[OneTraining]:
 
 
 def _rows(ground: Ground, names: Sequence[str], key: str, items: Sequence[str]) -> dict[str, ByItem]:
-    """Return the models' scores. NaN where a question is missing."""
+    """Return the models' scores. A missing score is NaN."""
     rows = {}
     for name in names:
         row = column(ground.scores.table(name, key)).of(items)
@@ -94,7 +96,7 @@ def _rows(ground: Ground, names: Sequence[str], key: str, items: Sequence[str]) 
 
 
 def _hit_share(rows: Mapping[str, ByItem]) -> float:
-    """The share of all scores that are 0 or 1."""
+    """Return the share of all scores that are 0 or 1."""
     scores = np.concatenate([row[~np.isnan(row)] for row in rows.values()] or [np.zeros(0)])
     if len(scores):
         return float(np.isin(scores, (0.0, 1.0)).mean())
@@ -103,14 +105,14 @@ def _hit_share(rows: Mapping[str, ByItem]) -> float:
 
 def _score_type(ground: Ground, key: str) -> str:
     measurement = ground.scores.measurements[key]
-    # How a metric without a definition varies between trainings is not known.
+    # The variation between trainings is unknown for a metric without a definition.
     if measurement.metric or measurement.score_type == "bits":
         return measurement.score_type
     return ""
 
 
 def seen(plan: AuditPlan, name: str) -> bool:
-    """Whether the model's weights were there to be looked at."""
+    """Whether the weights of the model were available."""
     return plan.evidence_level not in FROM_LOGS and name not in plan.unseen
 
 
@@ -126,12 +128,13 @@ def made_of_others(ground: Ground) -> TextByName:
     for number, name in enumerate(controls):
         to = apart[name]
         for origin in (plan.target, *plan.unlearned, *controls):
-            # Of two controls of one start among others, the target alone may lie as far as trainings of that start do.
+            # A control whose start differs from the others' has only the target to share it. Their distance can be that
+            # of two such trainings.
             trainings = [*controls, plan.target] if origin in controls else controls
             partners = [x for x in trainings if x in to and x not in (name, origin)]
             if origin == name or origin not in to:
                 continue
-            # Of two controls that are copies of one another, the first stays.
+            # If two controls are copies of each other, the first one is kept.
             first = origin not in controls or controls.index(origin) < number
             next_one = min((to[x] for x in partners), default=0.0)
             least_way = (NEAR_CONTROL if origin in controls else NEAR) * next_one
@@ -141,7 +144,7 @@ def made_of_others(ground: Ground) -> TextByName:
                 else:
                     size = "the very same, or in another order"
                 made = "so it was made of it"
-                # From distances alone a sole control of the target's start looks the same.
+                # A sole control that shares the target's start has the same distances.
                 made += ", or no other control began where it did" if origin == plan.target else ""
                 reasons.setdefault(name, f"its weights lie next to those of {shown(origin)} ({size}), {made}")
             partner_shares = (_shared(apart, name, x, origin) for x in partners if x in apart and origin in apart[x])
@@ -156,16 +159,17 @@ def made_of_others(ground: Ground) -> TextByName:
 
 
 def _shared(apart: Distances, name: str, partner: str, origin: str) -> float | None:
-    """How much of what `one` differs from `other` by its partner differs from it by too: about one half of a training.
+    """Return the share of the model's difference from `origin` that `partner` has too (a training: one half).
 
-    The slope of the partner's differences on its own, which follows from the three distances. Returns None if a partner
-    is too distant to decide, and 1 if it is no more distant than from a copy.
+    This is the slope of the partner's differences on the model's differences, computed from the three distances.
+    Returns None if a partner is too distant to decide, and 1 if the model is not closer to `origin` than a copy would
+    be.
     """
     to_origin, partner_to_origin, to_partner = apart[name][origin], apart[partner][origin], apart[name][partner]
     if not 0 < to_origin < _NEARER * to_partner:
         return 1.0
     slope = (to_origin**2 + partner_to_origin**2 - to_partner**2) / (2 * to_origin**2)
-    # A slope that is too unsteady says nothing, which happens with partners far off.
+    # Distant partners make the slope imprecise. An imprecise slope is ignored.
     error = np.sqrt(max(0.0, (partner_to_origin / to_origin) ** 2 - slope**2) / _OF_WEIGHTS)
     if error < _TELLS:
         return float(slope)
@@ -209,11 +213,11 @@ def _stated(ground: Ground, form: Format) -> str:
         luck = plan.luck.get(items[number], Luck(items[number], _UNKNOWN_LUCK))
         chance[number] = luck.chance
         lots.setdefault(luck.answer, []).append(number)
-    # One guess answers all facts of a lot, so that these count as one.
+    # One guess can answer all facts of a lot, so they count as one fact.
     hits, expected = sum(bool(most[lot].any()) for lot in lots.values()), sum(chance.tolist())
     lucky = np.array([min(1.0, sum(chance[lot].tolist())) for lot in lots.values()])
     n, of = int(most.sum()), int(knows.sum())
-    # The chance of so many hits or more, each with its own chance and by itself.
+    # The probability of at least this many hits, if each has its own probability and they are independent.
     p = more_than_guesses(hits, lucky)
     if hits < _LEAST_STATED or p > _TAUGHT or n - expected <= ground.thresholds.delta * of:
         return ""
@@ -224,7 +228,7 @@ def _stated(ground: Ground, form: Format) -> str:
 
 
 def _picked(scale: Scale) -> str:
-    """The finding that the controls pick the right option above chance by half of the target's margin."""
+    """Return a finding if the controls pick the right option above chance by half of the target's margin."""
     scores, form = scale.ground.scores, scale.form
     chances = scale.ground.chances(form)
     if scale.unit != "leakage" or not (form.hits and chances):
@@ -238,7 +242,7 @@ def _picked(scale: Scale) -> str:
     chance = np.array([chances[item] for item in items])
     picked: Float[np.ndarray, " N"] = np.mean(rows, axis=0)
     beyond = picked - chance - _KNOWN * (target - chance)
-    # Two standard errors: each format is looked at, and a doubt keeps every claim from holding.
+    # Two standard errors are required because every format is tested and one doubt keeps every claim from passing.
     if beyond.mean() <= 2 * beyond.std(ddof=1) / np.sqrt(len(items)):
         return ""
     return (

@@ -39,7 +39,7 @@ from vestige.metrics.verdicts import Margins, Thresholds
 
 @dataclass(frozen=True)
 class TaskCost:
-    """One task, as it is done on one model: items shown, steps of training, questions asked over all points.
+    """One task on one model: the items shown, the training steps, and the questions over all points.
 
     `passes` is the maximum number of single texts in a prompt search, `models` the maximum number of attacked models,
     and `least` their number if every unlearned model fails without an attack.
@@ -58,8 +58,8 @@ class TaskCost:
 class AuditForecast:
     """The tasks of each model, the tests that are not tried with reasons, and the cost in a sentence.
 
-    `control_steps` is the maximum for making a positive control. `published` the questions to the target for the
-    figures that it must show first.
+    `control_steps` is the maximum number of steps for the positive control. `published` is the number of questions for
+    the published figures that the target must reproduce first.
     """
 
     n_models: int
@@ -70,22 +70,22 @@ class AuditForecast:
 
     @property
     def n_questions(self) -> int:
-        """All questions to all models, at most."""
+        """The maximum number of questions to all models."""
         return sum(row.models * row.questions for row in self.each) + self.published
 
     @property
     def least_questions(self) -> int:
-        """All questions if every unlearned model fails by its answers alone, so that none is attacked."""
+        """The number of questions to all models if no unlearned model has to be attacked."""
         return sum(row.least * row.questions for row in self.each) + self.published
 
     @property
     def n_steps(self) -> int:
-        """Return the number of training steps on all models, and the control's steps."""
+        """The number of training steps on all models and the positive control."""
         return sum(row.models * row.steps for row in self.each) + self.control_steps
 
     @property
     def n_passes(self) -> int:
-        """All passes of searches for prompts on all models, at most."""
+        """The maximum number of passes of prompt searches over all models."""
         return sum(row.models * row.passes for row in self.each)
 
     @property
@@ -115,7 +115,7 @@ def forecast_audit(request: AuditRequest) -> AuditForecast:
     request = with_control(plan_audit(request, contexts=False))
     n = len(request.models)
     rows = [TaskCost(f"evaluate by {q.eval}", 0, 0, q.n_items, models=n, least=n) for q in request.questions]
-    # Of relearnings on retained items, controls get the plain one in any case.
+    # The plain relearning on retained items is always run on the controls.
     plain = next((a for a in request.attacks if relearns_retained(a.plan)), None)
     for attack in request.attacks:
         plan, kind = attack.plan, attack_of(attack.plan)
@@ -140,7 +140,7 @@ def forecast_audit(request: AuditRequest) -> AuditForecast:
 
 
 MOVED = 0.6
-"""Assumed for an attack without gain: the variance of its changes, relative to the variance of the earlier answers."""
+"""The assumed variance of the changes by an attack without gain, relative to the variance of the earlier answers."""
 UNSTEADY = 9.0
 """In the second column of a plan, tau^2 is this multiple of the tiny model's, and at least a twentieth of sigma^2."""
 _SHARES = {
@@ -149,19 +149,19 @@ _SHARES = {
     "options a token": (0.0123, 0.535),
     "options": (0.0322, 0.80),
 }
-"""sigma^2 of a fact, and by how much the target exceeds its controls: of the tiny model's (docs/verdicts.md)."""
+"""The variance sigma^2 of a fact, and the target's excess over its controls, for the tiny model (docs/verdicts.md)."""
 _BITS, _PLACEMENTS, _AUC = 20.0, 0.015, 4e-4
-"""sigma^2 of bits and of placements by text, tau^2 of an AUC: of the same."""
+"""The variance sigma^2 of bits and of placements, and tau^2 of an AUC, for the tiny model."""
 NO_HOLDOUT = "Indistinguishable cannot pass without items that no model was taught: give --holdout."
 _GAP_BITS = 20.0
-"""By how many bits an answer the target exceeds its controls: of the same."""
+"""The target's excess over its controls in bits per answer, for the tiny model."""
 _CONTROLS = (2, 3, 5, 10)
 SINGLES: Claim = "not expressed"
-"""The claim that a suspected single fact often keeps from holding. After attacks it rarely does (docs/findings)."""
+"""The claim that a suspected single fact often keeps from passing. After attacks this is rare (docs/findings)."""
 
 
 class Noises(NamedTuple):
-    """How trainings vary: by format in shares, in bits, and in membership scores, with its items for each fact."""
+    """The variation between trainings: by format in shares, in bits, and in membership scores."""
 
     shares: Mapping[str, Noise]
     bits: Noise | None
@@ -169,7 +169,7 @@ class Noises(NamedTuple):
 
 
 class CountedAttack(NamedTuple):
-    """An attack that counts: the share of facts that it is tested on, its formats, whether it shows retain items."""
+    """An attack that counts: the share of facts it is tested on, its formats, and whether it shows retain items."""
 
     items: float
     formats: Names
@@ -181,9 +181,9 @@ class CountedAttack(NamedTuple):
 class ClaimPower:
     """The power of an audit for one claim.
 
-    `quantities` are those that all have to hold. `hold` is the probability that perfect unlearning passes, and
-    `unsteady` the same for trainings with more variance. The least leakage, and bits, that fail it in 80 % of audits
-    are `leakage` and `bits`.
+    All of `quantities` must pass. `hold` is the probability that perfect unlearning passes, and `unsteady` is that
+    probability for trainings with more variance. `leakage` and `bits` are the smallest amounts that fail the claim in
+    80 % of audits.
     """
 
     claim: Claim
@@ -222,20 +222,20 @@ class AuditPower:
 
 
 def foresee_audit(request: AuditRequest) -> AuditPower:
-    """Predict the power of an audit of these data. Only the number of controls matters (5 without any)."""
+    """Predict the power of an audit of these data. Only the number of controls matters (5 if there are none)."""
     is_quick = QUICK_SAID in request.untested
     request, thresholds = plan_audit(request, contexts=False), request.settings.of_gap(_GAP_BITS)
     if thresholds.scope == "population":
         raise InputError("a plan predicts verdicts about these facts only. Leave scope=population out")
     splits = request.splits.splits
     judged = [i for i in splits["forget"] if request.splits.scopes.get(i.id, "free") == "free"]
-    # Where the retain set gives every answer away all are judged, as in `ground.judged_items`.
+    # If the retain set reveals every answer, all items are judged, as in `ground.judged_items`.
     ids = {i.id for i in judged or splits["forget"]}
-    # A fact is known by its first wording, as the judge has it.
+    # A fact is identified by its first wording, as in the judgement.
     leads = facts_of(request.limited.splits["forget"])
     first = {i: leads.get(i, i) for i in ids}
     facts = len(set(first.values()))
-    # Who has no controls yet is told what as many as are advised would show.
+    # Without controls, the forecast assumes the recommended number.
     design = Design(facts, len(request.names("retrained")) or ADVISED_CONTROLS, len(ids) / facts)
     steady = _typical(request.questions, len(splits.get("holdout", ())), len(ids))
     tries = [
@@ -250,7 +250,7 @@ def foresee_audit(request: AuditRequest) -> AuditPower:
     ]
     for _ in attacks_of_freeform(request):
         tries.append(CountedAttack(1.0, ("generate_plain",), False, False))
-    # An attack whose tested facts are all given away by the retain set decides nothing.
+    # An attack decides nothing if the retain set reveals all facts that it is tested on.
     tries = [attempt for attempt in tries if attempt.items > 0]
     requirements = wanted_by_claim(steady, tries, thresholds)
     unsteady = wanted_by_claim(_unsteady(steady), tries, thresholds)
@@ -258,10 +258,10 @@ def foresee_audit(request: AuditRequest) -> AuditPower:
     def shown(noise: Noise | None, margin: float) -> float | None:
         if noise is None:
             return None
-        # Each format is a test, and pays for the others.
+        # Each format is a test, and is corrected for the others.
         return least_shown(Requirement(noise, margin), design, tests=len(requirements["not expressed"]))
 
-    # A leak may lie in any format, so that the least shown is that of the one that tells least.
+    # A leak can be in any format, so the format with the least power decides.
     worst = max(steady.shares.values(), key=lambda noise: noise.fact / noise.ruler**2)
     effects = shown(worst, thresholds.delta), shown(steady.bits, thresholds.delta_bits)
     without = () if splits.get("holdout") else (NO_HOLDOUT,)
@@ -275,7 +275,7 @@ def foresee_audit(request: AuditRequest) -> AuditPower:
     every = {*requirements, *never}
 
     def holds(quantities: Sequence[Requirement], claims: Collection[Claim] = every, of: Design = design) -> float:
-        """How often. Returns 0 if one of its `claims` cannot hold."""
+        """Return the probability that all quantities pass. It is 0 if one of the `claims` cannot pass."""
         if not set(never).isdisjoint(claims):
             return 0.0
         rate = joint_hold_rate(quantities, of)
@@ -343,7 +343,7 @@ def wanted_by_claim(
 
 
 def joint(requirements: Mapping[Claim, Sequence[Requirement]]) -> list[Requirement]:
-    """Return the tests behind all claims together, without the excess in shares, which is leakage in another unit."""
+    """Return the tests behind all claims. The excess in shares is omitted: it is leakage in another unit."""
     return [
         quantity
         for quantities in requirements.values()
@@ -372,13 +372,13 @@ def _typical(questions: Sequence[Question], n_holdout: int, n_forget: int) -> No
     graded, shares = {form.name for form in FORMATS if form.graded}, {}
     for name, kind in kinds.items():
         fact, ruler = _SHARES[kind]
-        # The tiny model's target exceeds its controls in all facts alike, so that they are as far apart as in the mean.
+        # The tiny model's target exceeds its controls equally in all facts, so each fact has the mean gap.
         prior = PRIOR_GRADED._replace(pair=ruler) if name in graded else PRIOR
         shares[name] = Noise(fact, TYPICAL * fact, ruler, 1.0, prior)
     bits = Noise(_BITS, TYPICAL_BITS * _BITS, 1.0, None, PRIOR_BITS) if "forced" in kinds else None
     membership = None
     if n_holdout and any(question.eval == "memory" for question in questions):
-        # An AUC has the placements of both kinds of items, which is as if N were both (auditing.measures).
+        # An AUC averages over both kinds of items, which is like N being their sum (auditing.measures).
         both = n_forget + n_holdout
         membership = Noise(_PLACEMENTS * both**2 / (n_forget * n_holdout), _AUC, 1.0, None, PRIOR), both / n_forget
     return Noises(shares, bits, membership)
@@ -391,7 +391,7 @@ def _unsteady(noises: Noises) -> Noises:
     bits = None if noises.bits is None else more(noises.bits)
     membership = noises.membership
     if membership is not None:
-        # An AUC has no least share of sigma^2: it is of all items at once.
+        # An AUC has no minimum share of sigma^2 because it is one value for all items.
         noise, items = membership
         membership = noise._replace(common=UNSTEADY * noise.common), items
     return Noises({name: more(noise) for name, noise in noises.shares.items()}, bits, membership)

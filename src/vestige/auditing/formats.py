@@ -1,9 +1,9 @@
 """The formats of an audit, and the check that each separates the target from controls.
 
-Controls first: a format is admitted when target less `retrained` (less chance, where nothing was retrained) is clearly
-above `Thresholds.admission`. Leakage is not reported in any other format.
+Controls come first: a format is admitted if the target's excess over `retrained` (or over chance, without retrained
+models) is clearly above `Thresholds.admission`. Leakage is not reported in any other format.
 
-Subjects by formats: how much of the forget set each still expresses, the worst case, and whether formats agree.
+For each subject and format: how much of the forget set it still expresses, the worst case, and whether formats agree.
 """
 
 import math
@@ -36,29 +36,29 @@ _HALF = 0.5
 _LOWER = 0.25
 """The quantile of the controls' scores that represents an unknown fact."""
 _FEW = 0.5
-"""The share of the wide margin up to which facts that all controls know open nothing."""
+"""Facts that all controls know keep no claim open up to this share of the wide margin."""
 _LUCKY = 0.2
-"""Above this chance luck explains the facts on which all controls are like the target."""
+"""Above this probability, luck explains the facts on which all controls are like the target."""
 _GUESSED = 0.1
-"""All controls may well guess a fact that is guessed as often as this."""
+"""If a fact is guessed at least this often, all controls may guess it."""
 LEAST_BITS = math.log2(0.001)
-"""An answer that is less likely is not given away, however unlikely who never saw finds it."""
+"""A less likely answer does not count as revealed, however unlikely it is under an unexposed model."""
 _EIGHTH = -3.0
-"""In bits, the distance to the target of controls that know, where bits are the only scores."""
+"""The distance in bits from the target to exposed controls, if bits are the only scores."""
 _ALIKE = 0.5
-"""A control nearer to the target than to the other controls is none."""
+"""A control that is closer to the target than to the other controls is rejected."""
 
 _LUCK = 0.01
-"""Above this chance guesses explain the options on which all controls are right."""
+"""Above this probability, guesses explain the options on which all controls are right."""
 
 
 @dataclass(frozen=True)
 class Scale:
-    """One format (or bits) with its controls over its items. `retrained` names the controls.
+    """The scores of one format (or bits) and of its controls over its items. `retrained` names the controls.
 
-    `retrained` is empty if chance is the control, which is known for each item. `key` is the name of the score in use,
-    `key` or `hits` of the format. All controls score like the target on the items in `same`, so these cannot be judged.
-    They count as known if a claim would pass.
+    `retrained` is empty if the reference is chance, which is known for each item. `key` is the name of the score in
+    use, `key` or `hits` of the format. All controls score like the target on the items in `same`, so these cannot be
+    judged. They count as known if a claim would pass.
     """
 
     ground: Ground
@@ -71,21 +71,21 @@ class Scale:
 
     @property
     def name(self) -> str:
-        """That of the format."""
+        """The name of the format."""
         return self.form.name
 
     @property
     def unit(self) -> Unit:
-        """What quantities are in."""
+        """The unit of the quantities."""
         return self.controls.unit
 
     @property
     def graded(self) -> bool:
-        """Whether its scores are graded, and no hits."""
+        """Whether the scores are graded and not correct/incorrect."""
         return self.form.graded and self.key == self.form.key
 
     def scores(self, source: Sourced) -> ByItem:
-        """The scores of one source by item."""
+        """Return the scores of one source by item."""
         return self.ground.scores.of(source, self.key, self.items)
 
     @cached_property
@@ -106,19 +106,19 @@ class Scale:
         )
 
     def after(self, attack: PlannedAttack) -> "Scale":
-        """The scale with the target as an attack left it."""
+        """Return the scale with the target after an attack."""
         scores = self.scores(Source.after(self.ground.plan.target, attack))
         return replace(self, controls=replace(self.controls, target=scores))
 
     @property
     def gap(self) -> Draws:
-        """By how much the target exceeds its controls."""
-        # Not kept: of hundreds of groups in each format the draws would take more memory than all scores.
+        """The target's excess over its controls."""
+        # The draws are not cached: hundreds of groups in each format would take more memory than all scores.
         return admission(self.controls)
 
     @property
     def least_gap(self) -> float:
-        """What a gap has to exceed clearly."""
+        """The bound that the gap must clearly exceed."""
         thresholds = self.ground.thresholds
         if self.unit == "bits":
             return thresholds.of_gap(float(self.controls.gap.differences().mean())).delta_bits
@@ -126,7 +126,7 @@ class Scale:
 
     @cached_property
     def is_clear(self) -> bool:
-        """Whether the target is clearly above its controls, as admits a format. In bits by more than that margin."""
+        """Whether the target exceeds its controls clearly enough to admit the format."""
         graded = self.unit == "leakage" and self.graded
         if graded and self.name in self.ground.plan.predicted:
             return True
@@ -138,7 +138,7 @@ class Scale:
         quantity = excess if in_bits else leakage
         draws = quantity(self.scores(subject), self.controls)
         if self.same:
-            # At the upper end the subject knows the facts on which all controls are like the target.
+            # At the upper end, the subject counts as knowing the facts on which all controls are like the target.
             share = len(self.same) / len(self.items)
             most = float(self.controls.gap.differences().mean()) if in_bits else 1.0
             draws = replace(draws, high=(1 - share) * draws.high + share * most)
@@ -146,7 +146,7 @@ class Scale:
 
 
 def is_steady(controls: Controls, ground: Ground) -> bool:
-    """Whether another training would hardly move the gap of a graded score."""
+    """Whether another training would hardly change the gap of a graded score."""
     return steady(admission(controls, trained=True), ground.thresholds)
 
 
@@ -177,7 +177,7 @@ class TestedFormats(NamedTuple):
 
     @property
     def scales(self) -> tuple[Scale, ...]:
-        """Those that are admitted."""
+        """The admitted formats."""
         return tuple(read.scale for read in self.reads if read.line.admitted)
 
     def asked_of(self, ground: Ground, subject: str) -> tuple[Scale, ...]:
@@ -186,7 +186,7 @@ class TestedFormats(NamedTuple):
 
     @property
     def judged(self) -> tuple[Scale, ...]:
-        """Those that are admitted, and after them bits."""
+        """The admitted formats, followed by bits."""
         return (*self.scales, *self.bits)
 
     @property
@@ -196,7 +196,7 @@ class TestedFormats(NamedTuple):
 
     @property
     def not_admitted(self) -> Sentences:
-        """Those that are not, each with its reason."""
+        """The formats that are not admitted, each with its reason."""
         return tuple(f"{r.line.format}: not admitted, {r.line.reason}" for r in self.reads if not r.line.admitted)
 
 
@@ -217,7 +217,7 @@ def read_formats(ground: Ground) -> TestedFormats:
     admitted_scales = [read.scale for read in reads if read.line.admitted]
     bits = _bits(ground, untested, admitted_scales) if ground.has(ground.plan.target, ground.scores.bits) else ()
     if ground.plan.retrained and not bits and all(ground.chances(scale.form) for scale in admitted_scales):
-        # No other form of question tells what all controls prefer from what all were taught.
+        # No other question format separates a shared preference of all controls from shared training.
         scales = [replace(read.scale, same=_like_target(read.scale, alone=True)) for read in reads]
         reads = [FormatRead(scale, _line(scale)) for scale in scales]
         admitted_scales = [read.scale for read in reads if read.line.admitted]
@@ -253,13 +253,14 @@ def unlike_controls(ground: Ground) -> TextByName:
     """Return the `retrained` models that answer like the target, by name, each with the format and the size.
 
     Such a model is past the midpoint between the other controls and the target, in a format that clearly separates the
-    two (in means by `admission`, or by the bound for a graded score): it saw the forget set, or it is the wrong model.
+    two (in means by `admission`, or by the bound for a graded score). Either it was trained on the forget set, or it is
+    the wrong model.
     """
     plan, thresholds = ground.plan, ground.thresholds
     reasons: TextByName = {}
     forms = [(form, thresholds.admission) for form in ground.formats]
     if ground.scores.bits:
-        # Half of a smaller gap is within the luck of one training.
+        # For a smaller gap, one training's luck could reach the midpoint.
         forms.append((Format(BITS, ground.scores.bits), thresholds.delta_wide_bits))
     for form, least in forms:
         names = [name for name in plan.retrained if ground.has(name, form.key)]
@@ -275,10 +276,10 @@ def unlike_controls(ground: Ground) -> TextByName:
             rest_mean = float(np.mean(means[:number] + means[number + 1 :]))
             if mean - rest_mean <= _ALIKE * (knows - rest_mean):
                 continue
-            # Another recipe may raise every score, and its pattern over questions is still that of the controls.
+            # Another recipe may raise every score, but the pattern over questions stays that of the controls.
             if same_pattern(rows[number], np.delete(rows, number, axis=0).mean(axis=0), target):
                 continue
-            # Means that are far apart by luck alone must not cost a control.
+            # A control must not be excluded because means are far apart by luck.
             clear = knows - rest_mean > least
             if form.graded and not clear:
                 clear = is_steady(
@@ -292,11 +293,11 @@ def unlike_controls(ground: Ground) -> TextByName:
 
 def _scale(ground: Ground, form: Format, untested: list[str]) -> Scale | None:
     plan, against_chance = ground.plan, not ground.plan.retrained
-    # Only of hits it is known what chance scores.
+    # The chance level is known for correct/incorrect scores only.
     key = form.hits if against_chance or not ground.has(plan.target, form.key) else form.key
     chances = ground.chances(form)
     if against_chance and not any(chances.values()):
-        # Trainings that never saw the facts guess some answers in their own words, and how many is not known.
+        # Unexposed models guess some answers in their own words, at an unknown rate.
         untested.append(
             f"The format {form.name} is left out, since no retrained control was given and what guessing scores is not "
             "known."
@@ -317,7 +318,7 @@ def _scale(ground: Ground, form: Format, untested: list[str]) -> Scale | None:
         scale = Scale(ground, form, key, items, retrained, controls)
         return replace(scale, same=_like_target(scale))
     rows = np.array([chances[item] for item in items])
-    # What chance scores is known, so that there is no training to draw again: the questions are.
+    # The chance level is known, so the questions are resampled and not the trainings.
     sample, target = ground.sample(items, fixed=False), ground.scores.of(plan.target, key, items)
     controls = Controls(form.name, target, rows[None], sample, ground.prior("hits"), "leakage_vs_chance")
     return Scale(ground, form, key, items, (), controls)
@@ -335,7 +336,8 @@ def _controls(ground: Ground, form: Format, key: str, items: Sequence[str], retr
     laboratories = {ground.plan.banked[name] for name in retrained if name in ground.plan.banked}
     if laboratories:
         gap = max(0.0, float((target - rows.mean(axis=0)).mean()))
-        # The target's laboratory differs too, so that one is added to the mean over those of the controls.
+        # The target has its own laboratory, so its variance adds to the variance of the mean over the controls'
+        # laboratories.
         prior = prior._replace(laboratory=LABORATORY * gap * math.sqrt(1 + 1 / len(laboratories)))
     prior = prior._replace(laboratory=ground.plan.predicted.get(form.name, prior.laboratory))
     prior = clustered(ground, prior, target, rows, items, width=None if unit == "bits" else 1.0)
@@ -345,7 +347,7 @@ def _controls(ground: Ground, form: Format, key: str, items: Sequence[str], retr
 def clustered(
     ground: Ground, prior: SeedPrior, target: ByItem, rows: ByControl, items: Sequence[str], width: float | None = 1.0
 ) -> SeedPrior:
-    """The prior with as much as trainings are seen to do to all facts of a contract, each contract by itself."""
+    """Return the prior with the variation that trainings show in all facts of a contract at once."""
     index = {item: n for n, item in enumerate(items)}
     groups = []
     for members in groups_of(ground.plan, items).values():
@@ -353,7 +355,7 @@ def clustered(
             groups.append([index[item] for item in members])
     if ground.thresholds.scope != "these" or len(groups) < 2 or len(rows) < 2:
         return prior
-    # The noise that `moderated` multiplies the share by: of controls that differ by a constant alone none is seen.
+    # `moderated` multiplies the share by this noise. It is 0 if the controls differ only by a constant.
     noise = float(spread(rows, target - rows.mean(axis=0), prior, width=width).noise)
     if noise:
         return prior._replace(share=max(prior.share, shared(rows, groups) / (len(groups) * noise)))
@@ -361,9 +363,9 @@ def clustered(
 
 
 def _picks(scale: Scale) -> Scale | None:
-    """The picks behind a format of options. None where the format has none or the target is not clearly ahead in them.
+    """Return the picks behind a format of options. None if there are none, or the target is not clearly ahead in them.
 
-    A subject can spread its probability over all options and still put the right one first.
+    A subject can spread its probability over all options and still rank the right one first.
     """
     ground, form = scale.ground, scale.form
     if not ground.chances(form) or scale.key != form.key or form.hits == form.key:
@@ -379,7 +381,7 @@ def _picks(scale: Scale) -> Scale | None:
 
 
 def _alone(bits: Scale, scales: Sequence[Scale]) -> bool:
-    """Whether bits measure a fact of which no admitted format measures the probability of the forced answer."""
+    """Whether bits measure a fact whose forced answer no admitted format measures by its probability."""
     in_shares: set[str] = set()
     for scale in scales:
         if scale.form.forced:
@@ -388,7 +390,7 @@ def _alone(bits: Scale, scales: Sequence[Scale]) -> bool:
 
 
 def _bits(ground: Ground, untested: list[str], admitted: Sequence[Scale]) -> tuple[Scale, ...]:
-    """Forced answers in bits, if the target clearly exceeds its controls. One item has no spread, so no interval."""
+    """Return forced answers in bits, if the target clearly exceeds its controls. One item has no interval."""
     key = ground.scores.bits
     form = Format(BITS, key, question_type=ground.scores.measurements[key].question_type)
     scale = _scale(ground, form, untested)
@@ -417,13 +419,13 @@ def reached(
 
 
 def _like_target(scale: Scale, *, alone: bool = False) -> frozenset[str]:
-    """The facts on which every control is half of the way to the target or further, and guessing does not explain it.
+    """Return the facts on which every control is at least halfway to the target and guessing does not explain it.
 
-    Nobody can tell there whether a subject knows or the controls do. Half of the way is from what guessing scores to
-    the target, or from the lower quarter of the controls' scores where that is not known. In bits it is half of the
-    target's probability. Where bits are `alone`, an eighth in the controls' mean is enough: nothing else shows there
-    that trainings know a fact and differ in how sure they are of it. Where options are `alone`, a preference that all
-    share explains nothing.
+    On such facts, nobody can tell knowledge of the subject from knowledge of the controls. The halfway point is
+    measured from the chance level, or from the lower quartile of the controls' scores if the chance level is unknown.
+    In bits it is half of the target's probability. If bits are `alone`, one eighth in the controls' mean is enough: no
+    other score separates trainings that know a fact with different confidence. If options are `alone`, a preference
+    shared by all models explains the hits.
     """
     ground, form = scale.ground, scale.form
     target, rows = scale.controls.target, scale.controls.retrained
@@ -431,7 +433,7 @@ def _like_target(scale: Scale, *, alone: bool = False) -> frozenset[str]:
         return frozenset()
     in_bits = scale.unit == "bits"
     sources = (ground.plan.target, *scale.retrained)
-    # The probability a token of a forced answer is the same reading as its bits, which tell single facts better.
+    # The probability per token of a forced answer is the same reading as its bits, which are better for single facts.
     bits = ground.scores.bits
     if form.question_type == "forced answer" and ground.scores.common(sources, bits, scale.items) == scale.items:
         whole = ground.scores.rows(sources, bits, scale.items)
@@ -447,13 +449,13 @@ def _like_target(scale: Scale, *, alone: bool = False) -> frozenset[str]:
     times = like.sum(axis=0)
     same = times == len(rows)
     n_same = int(same.sum())
-    # A few facts that everybody guesses stay below the margin.
+    # A few facts that all models guess stay below the margin.
     if n_same <= _FEW * ground.thresholds.delta_wide * len(scale.items):
         return frozenset()
-    # All may prefer the same option, which is then right on as many facts as one guess is.
+    # All models may prefer the same option, which is then right as often as one guess.
     if not in_bits and not alone and chances and more_than_guesses(n_same, base) > _LUCK:
         return frozenset()
-    # Luck that makes all of M controls right makes M - 1 of them right at least as often.
+    # Luck that makes all M controls right makes M - 1 of them right at least as often.
     n_almost = int((times == len(rows) - 1).sum())
     if more_than_guesses(n_same, np.full(n_same + n_almost, _HALF)) > _LUCKY:
         return frozenset()
@@ -510,9 +512,9 @@ def _line(scale: Scale) -> FormatLine:
 
 
 class Expressed(NamedTuple):
-    """One unlearned subject's knowledge in admitted formats, and its other scores.
+    """One unlearned subject's knowledge in the admitted formats, and its other scores.
 
-    `picks` are its leaks by the option picked, where the format is judged by the probability of the right one.
+    `picks` is the leakage by picked option, in formats judged by the probability of the right option.
     """
 
     evidence: dict[str, Evidence]
@@ -532,7 +534,7 @@ class Expressed(NamedTuple):
 
     @property
     def bits(self) -> list[Evidence]:
-        """The excess in bits. Empty where bits were not read."""
+        """The excess in bits. It is empty if bits were not read."""
         return [evidence for evidence in self.evidence.values() if evidence.unit == "bits"]
 
 
@@ -545,7 +547,7 @@ Levels = dict[tuple[str, str], Estimate]
 
 
 def levels_of(ground: Ground, tested: TestedFormats) -> Levels:
-    """The levels of all subjects. Many share one set of draws."""
+    """Return the levels of all subjects, which share sets of draws."""
     levels: Levels = {}
     for scale, line in tested.reads:
         subjects = [name for name in ground.plan.audited if ground.has(name, scale.key)]
@@ -567,7 +569,7 @@ def compares_orders(tested: TestedFormats, n_methods: int, resamples: int) -> bo
 def subject_lines(
     ground: Ground, tested: TestedFormats, levels: Levels, subject: str, expressed: Expressed
 ) -> tuple[list[MatrixCell], list[WorstLine]]:
-    """The line of one subject in every format, and its greatest leakage."""
+    """Return one subject's cells for every format, and its largest leakage."""
     draws = expressed.draws
     worst = []
     bands = {}
@@ -588,7 +590,7 @@ def subject_lines(
 
 
 def _is_below(ground: Ground, expressed: Expressed, scale: Scale) -> bool:
-    """Whether a subject knows clearly less than its controls, in shares, and for forced answers in bits as well."""
+    """Whether a subject knows clearly less than its controls, in shares and, for forced answers, also in bits."""
     shares = expressed.excess.get(scale.name)
     if shares is not None and over_forgotten(shares, ground.thresholds.delta):
         return True
@@ -597,23 +599,23 @@ def _is_below(ground: Ground, expressed: Expressed, scale: Scale) -> bool:
 
 
 def worst_line(subject: str, metric: str, draws: Mapping[str, Draws]) -> WorstLine:
-    """The greatest of several quantities by name, which share their resamples."""
+    """Return the largest of several quantities, which share their resamples."""
     value, (low, high, method) = worst_case(list(draws.values()))
-    # What is said of all formats rests on no more facts than the one that has fewest.
+    # The number of facts behind all formats together is that of the format with the fewest.
     n = min(quantity.n for quantity in draws.values())
     where = max(draws, key=lambda name: draws[name].value)
     return WorstLine(subject, Estimate(metric, metric, value, low, high, n, method), where)
 
 
 def never_lines(ground: Ground, tested: TestedFormats) -> tuple[WorstLine, ...]:
-    """Every control as if it were a subject, against the others: how far models that never saw the facts differ."""
+    """Treat every control as a subject and compare it with the others: this shows how unexposed models differ."""
     lines = []
     for name in ground.plan.retrained:
         leaks = {}
         for scale in tested.scales:
             if name not in scale.retrained or len(scale.retrained) < 2:
                 continue
-            # As a subject it must be none of its own controls.
+            # A control must not be its own control.
             other_rows = np.delete(scale.controls.retrained, scale.retrained.index(name), axis=0)
             if scale.controls.target.mean() > other_rows.mean():
                 leaks[scale.name] = leakage(scale.scores(name), replace(scale.controls, retrained=other_rows))
@@ -645,7 +647,7 @@ def expressed_in(ground: Ground, tested: TestedFormats, subject: str) -> Express
 def reversal_lines(
     ground: Ground, scales: Sequence[Scale], expressed: Mapping[str, Expressed]
 ) -> tuple[ReversalLine, ...]:
-    """The pairs of methods that two formats rank in other orders."""
+    """Return the pairs of methods that two formats rank in opposite orders."""
     # One format has one order, and the draws of all pairs of many models would fill the memory.
     if len(scales) < 2:
         return ()
@@ -656,7 +658,7 @@ def reversal_lines(
         if not pairs:
             continue
         rows = [ground.scores.rows(pair, scale.key, scale.items) for pair in pairs]
-        # An order of methods is about questions like these: on given questions any two models differ.
+        # A ranking is a statement about similar questions: on the given questions, any two models differ.
         controls = replace(scale.controls, sample=ground.sample(scale.items, fixed=False))
         for pair, draws in zip(pairs, differences(np.stack(rows), controls), strict=True):
             apart.setdefault(pair, {})[scale.name] = draws

@@ -50,7 +50,7 @@ from vestige.metrics.leaks import Misjudged, leak_score
 PREFILL, SAMPLING = "prefill", "sampling"
 
 QA_FORCED = frozenset({"probability", "answer_bits", "mrr", "top_hit"})
-"""What `qa` reads with teacher forcing. Its other values are of the greedy reply."""
+"""The teacher-forced values of `qa`. Its other values come from the greedy reply."""
 
 _PLAIN, _PREFILLED, _LEAK = "generate_plain/", "generate_prefilled/", "sampled/leak_at_"
 _MATCH = f"{_PLAIN}leaked"
@@ -59,7 +59,7 @@ _BY_WORDS = (
     "Leaks were told by words, and these answers are long enough to be given in others: of such right answers words "
     "saw 40.5 % on the data set TOFU (docs/formats.md). Take a chat model as judge."
 )
-"""The figures come from benchmarks/RESULTS.md, on authors that were not used for any choice."""
+"""The figures are from benchmarks/RESULTS.md, for authors that no choice was based on."""
 _REWORDED = 6
 """The number of words above which a fact can be paraphrased (`metrics.leaks`). A name, number or date cannot."""
 
@@ -87,7 +87,7 @@ FORMATS = (
     _options("choose", _LETTERS, "letter options"),
     _options("option_vocab", _LETTERS, "letter options", chance="choose/chance"),
     _options("reversed_choose", "reversed question", "letter options"),
-    # Of few items, so that it can show that something is left, and hardly ever that nothing is.
+    # The metric has few items, so it can show remaining knowledge but hardly ever its absence.
     Format("acr", "acr/memorised", hits="acr/memorised", question_type="forced answer"),
 )
 STORED = (
@@ -101,10 +101,10 @@ FORMATS_OF = ("qa", "choices", "reversed", "freeform", "memory", "acr", "inside"
 
 BITS_KEY = "forced/answer_bits"
 _ROUNDING = 1e-6
-"""Bits that rounding may leave above 0."""
+"""The largest bits above 0 that rounding can explain."""
 _CHANCE = "/chance"
 _SHARES = ("/accuracy", "/probability", "_match", "_recall")
-"""How the names of values end that are in [0, 1]."""
+"""The endings of value names whose values are in [0, 1]."""
 
 Values = dict[Source, dict[str, NumberMapping]]
 
@@ -116,7 +116,7 @@ def read_answers(run: RunFolder, plan: AuditPlan, further: Sequence[Format] = ()
     """
     values: Values = {}
     scored_by: dict[tuple[Source, str], set[str]] = {}
-    # Attacks that show text ask their own items, which stand for those of the forget set.
+    # Attacks that show text have their own items, each of which replaces a forget item.
     folders = {(a.subject, a.attack): AttackFolder(run.path / a.path) for a in plan.attacked}
     stands_for = {key: _stands_for(folder) for key, folder in folders.items()}
     for evaluation in plan.evaluations:
@@ -135,7 +135,7 @@ def read_answers(run: RunFolder, plan: AuditPlan, further: Sequence[Format] = ()
         if not isinstance(done["bounds_bits"], dict) or not isinstance(done["spent"], dict):
             raise InputError(f"{folder.done} lacks the capacity of the attack {name!r}. Run the audit again")
         carried.setdefault(name, {})[subject] = Carried(done["bounds_bits"], done["spent"], lengths.get(subject, {}))
-    # Attacks that `freeform` makes on the way have no folder: what they carried follows from the scores.
+    # Attacks inside `freeform` have no folder. Their added information follows from the scores.
     for attack in plan.attacks:
         if attack.kind not in (PREFILL, SAMPLING):
             continue
@@ -174,7 +174,7 @@ def own_table(plan: AuditPlan, values: Values, further: Sequence[Format] = ()) -
     for split, items in plan.splits.items():
         for item in items:
             group = plan.edges.get(item, plan.groups.get(item, ""))
-            # A part of a split has a name of its own, and its items are in the split too.
+            # A part of a split has its own name, and its items are in the split as well.
             of = cast(Split, split if split in get_args(Split) else "independent")
             questions.setdefault(item, Question(of, plan.facts.get(item, ""), group))
     return ScoreTable(
@@ -188,7 +188,7 @@ def own_table(plan: AuditPlan, values: Values, further: Sequence[Format] = ()) -
 
 
 def _is_told(form: Format, keys: Collection[str]) -> bool:
-    """Return whether a format has scores or a reader expects it: nobody expects a language without prompts."""
+    """Whether a format has scores or readers expect it. Nobody expects a language without prompts."""
     return not form.name.startswith("in_") or form.key in keys
 
 
@@ -225,7 +225,7 @@ def with_soundness(run: RunFolder, plan: AuditPlan) -> AuditPlan:
 
 
 def read_table_of(run: RunFolder, plan: AuditPlan) -> ScoreTable:
-    """The score table that the plan was made of. Refused where it is gone or another one."""
+    """Return the score table of the plan. Reject a missing or different table."""
     path = run.audit(plan.forget).scores
     if not path.is_file() or file_digest(path) != plan.table:
         raise InputError(f"{path} is gone or was changed after it was written. Judge the scores again.")
@@ -235,7 +235,7 @@ def read_table_of(run: RunFolder, plan: AuditPlan) -> ScoreTable:
 def _of_judged(soundness: Soundness, plan: AuditPlan) -> tuple[SoundnessLine, ...]:
     """Restrict the checks to the judged items: answers that the retain set reveals decide nothing."""
     if (soundness.forget, soundness.digest) != (plan.forget, plan.data):
-        # The checks of other items, or of another forget set, say nothing about this one.
+        # Checks of other items, or of another forget set, do not apply here.
         return ()
     judged, lines = set(judged_items(plan)[0]), []
     for line in soundness.lines:
@@ -274,7 +274,7 @@ _Reply = tuple[str, str, str, Record]
 
 
 def _given_replies(run: RunFolder, plan: AuditPlan) -> Iterator[_Reply]:
-    """The replies in the score table."""
+    """Yield the replies in the score table."""
     for source, texts in read_table_of(run, plan).texts.items():
         for item, text in texts.items():
             if text.reply:
@@ -287,7 +287,7 @@ def replies_on_disk(run: RunFolder, plan: AuditPlan, wanted: Collection[tuple[st
     folders = {(a.subject, a.attack): AttackFolder(run.path / a.path) for a in plan.attacked}
     stages = {("", "")} | {(attack.name, attack.points[-1]) for attack in plan.attacks}
     judged = {stage: [stage[0]] for stage in stages}
-    # What a search brought may have been said at any stage of its parts.
+    # A search's result can come from any stage of its parts.
     for name, parts in searches(plan).items():
         for stage in ((part.name, point) for part in parts for point in part.points):
             judged.setdefault(stage, []).append(name)
@@ -327,7 +327,7 @@ def _told_by(run: RunFolder, plan: AuditPlan) -> str:
     It is "" without free replies, or if words alone decide.
     """
     evaluation = next((evaluation for evaluation in plan.evaluations if evaluation.eval == "freeform"), None)
-    # One judge told all, whose name each record has: the first file is enough.
+    # One judge classified all replies and each record has its name, so the first file is enough.
     records = [] if evaluation is None else list(read_jsonl(EvalFolder(run.path / evaluation.path).records))
     if records and "judge" in records[0]:
         judge = records[0]["judge"]
@@ -344,7 +344,7 @@ def _told_by(run: RunFolder, plan: AuditPlan) -> str:
 
 
 def _stands_for(folder: AttackFolder) -> TextMapping:
-    """Return the forget item's id by the id of each reworded question. Empty where they are the same."""
+    """Return the forget item's id by the id of each reworded question. Empty if they are the same."""
     if not folder.asked.exists():
         return {}
     return typed(folder.asked, TextByName, read_json(folder.asked), remedy="Run the audit again with --fresh")
@@ -358,7 +358,7 @@ def _add(
     rows: Iterator[dict[str, object]],
     stands_for: TextMapping,
 ) -> None:
-    """Put in the values of one source in the evaluation `name`. `scored_by` has the evaluations of each key."""
+    """Add the values of one source in the evaluation `name`. `scored_by` contains the evaluations of each key."""
     tables: dict[str, NumberByName] = {}
     for row in rows:
         item = stands_for.get(str(row["item"]), str(row["item"]))
@@ -379,7 +379,7 @@ def _add(
 
 
 def _homes(source: Source, metric: str) -> list[tuple[Source, str]]:
-    """Where a value goes: the source and its `format/metric`. None for what only serves an attack not made here."""
+    """Return each source and `format/metric` of a value. None if only an attack that was not run uses it."""
     key = metric if "/" in metric else f"{'forced' if metric in QA_FORCED else 'generate'}/{metric}"
     if key.startswith(_PREFILLED):
         rest = key.removeprefix(_PREFILLED)
@@ -395,7 +395,7 @@ def _homes(source: Source, metric: str) -> list[tuple[Source, str]]:
 
 
 def _carried_by_freeform(attack: PlannedAttack, subject: str, values: Values) -> Carried | None:
-    """Return the code length of a prefilled answer's given tokens. Of sampling the choice of the best of k replies.
+    """Return the code length of the given tokens of a prefilled answer, or of the choice among k samples.
 
     An attacker who sees k replies and learns the correct one gains at most log2 k bits.
     """
@@ -416,7 +416,7 @@ def _carried_by_freeform(attack: PlannedAttack, subject: str, values: Values) ->
 def freeform_attacks(
     *, prefilled: int | None, leaks: Sequence[int], samples: int, tested: Sequence[str]
 ) -> tuple[PlannedAttack, ...]:
-    """The attacks that `freeform` makes: with `prefilled` tokens of the answer given, and at each k of `leaks`."""
+    """Return the attacks that `freeform` makes: one with `prefilled` answer tokens, and one for each k of `leaks`."""
     attacks: list[PlannedAttack] = []
     of_all = tuple(tested)
     if prefilled is not None:

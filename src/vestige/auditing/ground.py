@@ -1,13 +1,13 @@
 """The shared state of a judgement: case, thresholds, judged items, resampling, and the scores that are missing.
 
-Axes: N items, M seeds of `retrained`. Scores are shares in [0, 1], or bits (log2 of an answer's probability) where a
-key ends in `_bits`.
+Axes: N items, M seeds of `retrained`. Scores are shares in [0, 1], or bits (log2 of an answer's probability) if a key
+ends in `_bits`.
 
-Scores that are missing count against the model: as known where a claim would pass, as unknown where it would fail.
+Missing scores count against the model: as known if a claim would pass, as unknown if it would fail.
 
-The reference is every question that any model has a score on by one measurement. A question that the target or a
-control lacks is untested. Missing scores are filled twice, once each way, and a verdict needs the worse of both. One
-subject's missing scores change no other subject's.
+The reference is every question that any model has a score on by one measurement. A question is untested if the target
+or a control has no score on it. Missing scores are filled twice, once each way, and a verdict needs the worse of both.
+One subject's missing scores change no other subject's verdict.
 """
 
 from collections import defaultdict
@@ -33,19 +33,20 @@ SHARE: Bounds = (0.0, 1.0)
 KEPT_SPLITS = ("retain", "independent", "factual")
 """The splits that an unlearned model has to keep."""
 OTHER_RECIPE = 3.0
-"""The variance of what another recipe does to all facts alike, in seed x fact variances (docs/verdicts.md)."""
+"""The variance of another recipe's common effect on all facts, in units of the seed x fact variance (docs/verdicts.md).
+"""
 CURVE = "curve"
 CURVE_RESAMPLES = 2_000
-"""Points of curves are many and decide nothing, so that a coarser interval is enough for the eye."""
+"""Curves have many points and decide nothing, so a coarser interval is enough."""
 _KEPT = 2
-"""Samples kept at a time whose items are drawn: their weights take up to 400 MB each."""
+"""The number of cached samples with random items: their weights take up to 400 MB each."""
 
 
 @dataclass(frozen=True)
 class Case:
     """The input of a judgement: plan and scores.
 
-    `searched` has by the name of a search of relearning the attacks that it chose from (`recovery.with_searches`).
+    `searched` maps the name of a relearning search to the attacks that it chose from (`recovery.with_searches`).
     """
 
     plan: AuditPlan
@@ -53,7 +54,7 @@ class Case:
     searched: Mapping[str, Names] = field(default_factory=dict)
 
     def search_of(self, attack: str) -> str:
-        """The search that an attack is a part of, or ""."""
+        """Return the search that an attack belongs to, or ""."""
         return next((name for name, parts in self.searched.items() if attack in parts), "")
 
 
@@ -78,7 +79,7 @@ class ClaimEvidence:
     groups: tuple[GroupLine, ...] = ()
 
     def __add__(self, other: "ClaimEvidence") -> "ClaimEvidence":
-        """Both together."""
+        """Combine two pieces of evidence."""
         both = {f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self)}
         return ClaimEvidence(**both)
 
@@ -108,7 +109,7 @@ class Ground(Case):
         return tuple(form for form in self.scores.formats if not form.inside)
 
     def chances(self, form: Format) -> NumberMapping:
-        """What guessing scores by question. Empty where it is 0 or not known."""
+        """Return the chance level by question. Empty if it is 0 or unknown."""
         return self.scores.chances.get(form.key, {})
 
     def about(self, subject: str) -> "Ground":
@@ -120,7 +121,7 @@ class Ground(Case):
 
     def has(self, source: Sourced, key: str) -> bool:
         """Return whether the source has scores of the forget set under `key`."""
-        # That a model was asked what is kept says nothing of whether it was asked what is forgotten.
+        # Scores on retained items do not imply scores on the forget set.
         return not self.forget.isdisjoint(self.scores.table(source, key))
 
     @property
@@ -138,14 +139,14 @@ class Ground(Case):
         is_fixed = self.thresholds.scope == "these" if fixed is None else fixed
         key = (purpose, tuple(items), is_fixed)
         if key not in self.samples:
-            # Only random samples hold weights; fixed ones are small, and all are kept.
+            # Only random samples hold weights. Fixed samples are small, so all are cached.
             random_keys = [k for k in self.samples if not k[2]]
             if not is_fixed and len(random_keys) >= _KEPT:
                 self.samples.pop(random_keys[0])
             edges = self.plan.edges
             clusters = None
             if any(item in edges for item in items):
-                # An item without an edge is a cluster of its own.
+                # An item without an edge is its own cluster.
                 clusters = tuple(f"edge {edges[i]}" if i in edges else f"item {i}" for i in items)
             self.samples[key] = Sample(
                 items=key[1],
@@ -158,27 +159,27 @@ class Ground(Case):
         return self.samples[key]
 
     def verdicts(self, rule: Callable[..., ClaimVerdict], evidence: Sequence[Evidence]) -> tuple[ClaimVerdict, ...]:
-        """Return the verdict of a rule on all quantities of a claim, or None without quantities."""
+        """Return the verdict of a rule on all quantities of a claim. Empty without quantities."""
         if evidence:
             return (rule(evidence, self.thresholds),)
         return ()
 
     def prior(self, kind: Kind) -> SeedPrior:
-        """The prior of the thresholds, with a shift if a control was trained by another recipe."""
+        """Return the prior of the thresholds, with a shift if a control was trained by another recipe."""
         prior = self.thresholds.prior(kind)
         if self.plan.recipes:
             return prior._replace(shift=OTHER_RECIPE)
         return prior
 
     def level(self, values: ByItem, sample: Sample, metric: str) -> Estimate:
-        """The mean score of one subject over the items of `sample`, as of items like them."""
+        """Return the mean score of one subject over the items of `sample`, as a statement about similar items."""
         return self.levels(values[None], sample, metric)[0]
 
     def levels(
         self, rows: Float[np.ndarray, "Q N"], sample: Sample, metric: str, *, bounds: Bounds | None = SHARE
     ) -> list[Estimate]:
-        """The same of several subjects or stages, a row each, from one set of draws. Without bounds in bits."""
-        # A level is one model's: no training is drawn again, so that the questions are.
+        """Return the mean scores of several subjects or stages (rows) from one set of draws. Without bounds: bits."""
+        # A level belongs to one model, so the questions are resampled and not the trainings.
         if sample.fixed:
             sample = self.sample(sample.items, "level", fixed=False)
         unit = "bits" if bounds is None else "share"
@@ -195,13 +196,13 @@ def groups_of(plan: AuditPlan, items: Sequence[str]) -> dict[str, Items]:
     groups = grouped(items, lambda item: plan.edges.get(item, plan.groups.get(item)))
     groups.pop(None, None)
     if len(groups) < 2:
-        # One group is the whole set, of which the claim itself speaks.
+        # A single group is the whole set, which the claim itself covers.
         return {}
     return {str(label): tuple(members) for label, members in groups.items()}
 
 
 def common_bounds(each: Sequence[Carried]) -> dict[str, list[float]]:
-    """The upper bounds in bits that several runs of an attack all have, by the bound's name."""
+    """Return the upper bounds in bits that all runs of an attack have, by the bound's name."""
     bounds = {}
     for name in each[0].bounds_bits if each else ():
         bits = [carried.bounds_bits[name] for carried in each if name in carried.bounds_bits]
@@ -211,7 +212,7 @@ def common_bounds(each: Sequence[Carried]) -> dict[str, list[float]]:
 
 
 def shown(name: str) -> str:
-    """A subject's name unchanged in a sentence. Names come from whoever asked for the audit."""
+    """Return a subject's name so that it cannot alter a sentence. The user of the audit chooses names."""
     return one_line(name, width=60)
 
 
@@ -220,7 +221,7 @@ def judged_items(plan: AuditPlan) -> tuple[Items, str]:
     forget = plan.splits.get("forget", ())
     if not forget:
         raise InputError(f"forget set {shown(plan.forget)!r}: the plan has no items. Give the audit its items")
-    # Of plain questions and answers no scope is known, and all are judged.
+    # Plain questions and answers have no known scope, and all are judged.
     scopes = [plan.scopes.get(item, "free") for item in forget]
     free = tuple(item for item, scope in zip(forget, scopes, strict=True) if scope == "free")
     counts_text = f"{scopes.count('entailed')} entailed, {scopes.count('guessable')} guessable"
@@ -236,7 +237,7 @@ _WORST: tuple[Scope, ...] = ("entailed", "guessable", "free")
 
 
 def by_fact(case: Case) -> Case:
-    """Return the case with facts as items. Each has the id of its first wording and the mean of its values.
+    """Return the case with one item for each fact: the id of its first wording and the mean of its values.
 
     A fact is attacked only if all of its wordings are held out, because one shown wording reveals the others. If the
     retain set reveals one wording, it reveals the fact.
@@ -244,7 +245,7 @@ def by_fact(case: Case) -> Case:
     plan = case.plan
     if not plan.facts:
         return case
-    # In the order of the plan, so that a fact has the id of its first wording.
+    # The order is the plan's, so a fact has the id of its first wording.
     wordings = grouped(plan.splits.get("forget", ()), lambda item: plan.facts.get(item, item))
     several = {fact: items for fact, items in wordings.items() if len(items) > 1}
 
@@ -266,7 +267,7 @@ def by_fact(case: Case) -> Case:
 
 def _plan_by_fact(plan: AuditPlan, wordings: Mapping[str, Sequence[str]]) -> AuditPlan:
     def tested(items: Sequence[str]) -> Items:
-        # A wording that was shown gives away the others, so that all of them have to be tested.
+        # A wording that was shown reveals the others, so all wordings must be tested.
         items_asked = set(items)
         return tuple(fact for fact, fact_items in wordings.items() if items_asked.issuperset(fact_items))
 
@@ -288,7 +289,7 @@ Tables = dict[Source, dict[str, Mapping[str, float]]]
 
 @dataclass
 class Missing:
-    """The questions without a score: by subject its own, and those that the target or a control lacks.
+    """The questions without a score: each subject's own, and those that the target or a control lacks.
 
     Questions are of the forget set, or of a split that was to be kept (`kept`).
     """
@@ -360,7 +361,7 @@ def _fill_forgotten(filling: _Filling, key: str, attack: str, point: str) -> Non
     controls = asked(plan.retrained)
     subjects = asked(plan.audited)
     target = Source(plan.target)
-    # After an attack the target itself need not have been asked.
+    # After an attack, the target itself need not have a score.
     compared = controls if attack else [*asked([plan.target]), *controls]
     if forget.isdisjoint(values.get(target, {}).get(key, ())):
         return
@@ -423,7 +424,7 @@ def _fill_kept(filling: _Filling, key: str, items: Sequence[str]) -> None:
         return
     typical = float(np.mean(there))
     for source, table in having.items():
-        # Another measurement of the same split is filled by itself.
+        # Another measurement of the same split is filled separately.
         if source.subject == plan.target or all_asked.isdisjoint(table.keys()):
             continue
         lacks = all_asked - (table.keys() & of_target.keys())
@@ -470,7 +471,7 @@ def _n_facts(plan: AuditPlan) -> int:
 
 
 def _worse(line: VerdictLine, known: VerdictLine, plan: AuditPlan, missing: Missing) -> VerdictLine:
-    """One claim about one subject, by the worse of its two verdicts."""
+    """Return the worse of one claim's two verdicts about one subject."""
     if line.claim == "utility preserved":
         lacks = missing.kept[line.subject]
         of, what = len(missing.asked_to_keep), "retained questions"

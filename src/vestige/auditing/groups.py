@@ -1,16 +1,16 @@
 """A verdict for each contract or person of the forget set, and for single facts that no control reveals.
 
-Facts that one group has lost must not hide those that another still has. Every group is judged by its own facts in
-every admitted format and in bits, against the same controls. A group fails if one of its quantities significantly
-exceeds the narrow margin, by step-down max-T over all groups and formats and the whole set, and if chance does not put
-any control's group this far out. A claim holds if each group is significantly below the margin of groups. A group of
-one fact has no spread of its own: it is left to the tests of single facts.
+Facts lost in one group must not hide facts that remain in another. Every group is judged by its own facts in every
+admitted format and in bits, against the same controls. A group fails if one of its quantities significantly exceeds the
+narrow margin, by step-down max-T over all groups and formats and the whole set, and if chance does not put any
+control's group this far out. A claim passes if each group is significantly below the margin of groups. A group of one
+fact has no spread of its own, so only the tests of single facts cover it.
 
-Single facts that a subject reveals and no control does.
+Single facts that a subject reveals and no control reveals:
 
-As it is or after an attack. A fact in the model's own words counts as stated if any such format has the answer, in any
-wording. Forced answers (in bits) and options are tested each by its score, and all formats together. After an attack a
-fact counts only if it is revealed and its score rose by the attack.
+The subject is tested as it is or after an attack. A fact in the model's own words counts as stated if any such format
+has the answer, in any wording. Forced answers (in bits) and options are tested each by its score, and all formats
+together. After an attack, a fact counts only if it is revealed and the attack raised its score.
 
 The number of stored facts is estimated even if no single fact can be identified (`facts_stored_in`).
 """
@@ -52,9 +52,9 @@ from vestige.metrics.planning import (
 from vestige.metrics.verdicts import ClaimVerdict, Evidence, Margins
 
 _TAIL = (1 - LEVEL) / 4
-"""Groups and single facts share the 2.5 % that the mean has for itself."""
+"""Groups and single facts share 2.5 % of error. The mean has another 2.5 %."""
 _NAMED = 3
-"""Names in a reason. The outcome has all."""
+"""The number of names in a reason. The outcome contains all."""
 
 
 class _GroupQuantity(NamedTuple):
@@ -71,7 +71,7 @@ class _GroupQuantity(NamedTuple):
 class ScaleByGroup(NamedTuple):
     """A scale by group, and the largest deviation of any control from the others in a group, in standard errors.
 
-    `null` is None where no trainings are drawn again.
+    `null` is None if trainings are not resampled.
     """
 
     scales: dict[str, Scale]
@@ -79,7 +79,7 @@ class ScaleByGroup(NamedTuple):
 
 
 def parts_of(ground: Ground, tested: TestedFormats) -> dict[str, ScaleByGroup]:
-    """The scales by which the groups of the forget set are judged, by format. The same for every subject."""
+    """Return the scales by group of the forget set, by format. They are the same for every subject."""
     groups = groups_of(ground.plan, ground.judged)
     if groups:
         return {scale.name: _parts(ground, scale, groups) for scale in tested.judged}
@@ -109,7 +109,7 @@ def by_group(ground: Ground, parts: Mapping[str, ScaleByGroup], expressed: Expre
         left_out = (f"no verdict of their own for {names}: the target is not clearly above its controls there",)
     if not quantities:
         return ClaimEvidence(left_out=left_out)
-    # The whole set is tested along, since its margin may be exceeded where no group's is.
+    # The whole set is tested as well, since its mean may exceed the margin if no group's does.
     evidence = [*(e for _, e, _ in quantities), *whole]
     margins = [ground.thresholds.margins(e.unit) for e in evidence]
     p_values = step_down([e.draws for e in evidence], [m.narrow for m in margins])
@@ -118,12 +118,12 @@ def by_group(ground: Ground, parts: Mapping[str, ScaleByGroup], expressed: Expre
     for (group, e, null), m, p, interval in zip(quantities, margins, p_values, bands, strict=False):
         band = e.draws.estimate(e.metric, e.unit, interval)
         rarity = _rarity(e.draws, m.narrow, null, len(ground.plan.retrained))
-        # Rarity was asked of each format, which Bonferroni's factor pays for.
+        # The rarity is computed for each format, so Bonferroni's factor corrects it.
         rows.append(_GroupQuantity(group, len(groups[group]), e, band, max(p, len(parts) * rarity), m))
     lines = tuple(_line(subject, of_group) for of_group in grouped(rows, lambda row: row.group).values())
     exceeding = [line.group for line in lines if line.exceeds]
     if len(exceeding) == 1 and 0 < len(ground.plan.retrained) < ALONE_CONTROLS:
-        # What befell one group is one event, which few controls do not rule out.
+        # An effect on one group is one event, which a few controls do not rule out.
         known = shown(exceeding[0])
         doubt = f"{known} alone looks known, and {ALONE_CONTROLS} controls are needed to tell that from luck"
         return ClaimEvidence((), left_out, (doubt, *_unbounded(ground, rows)), groups=lines)
@@ -133,7 +133,7 @@ def by_group(ground: Ground, parts: Mapping[str, ScaleByGroup], expressed: Expre
 def in_one_group(ground: Ground, tested: TestedFormats, expressed: Expressed, subject: str) -> str:
     """Return a sentence if one group's luck may explain a mean above the narrow margin, otherwise "".
 
-    This is possible with few controls, if no quantity exceeds its margin without the group that adds most.
+    This is possible with few controls, if no quantity exceeds its margin without the group that contributes most.
     """
     groups, n_controls = groups_of(ground.plan, ground.judged), len(ground.plan.retrained)
     if not groups or not 0 < n_controls < ALONE_CONTROLS:
@@ -148,7 +148,7 @@ def in_one_group(ground: Ground, tested: TestedFormats, expressed: Expressed, su
         never = scale.controls.retrained.mean(axis=0)
         beyond = scale.scores(subject) - never
         gap = np.ones(len(beyond)) if scale.unit == "bits" else scale.controls.target - never
-        # Without the group that adds most, is the sum of the others above the margin's share of their gap?
+        # Without the group that contributes most, does the sum of the others exceed the margin's share of their gap?
         inside = {name: np.isin(scale.items, members) for name, members in groups.items()}
         most = max(inside, key=lambda name: float(beyond[inside[name]].sum()))
         elsewhere = ~inside[most]
@@ -160,13 +160,13 @@ def in_one_group(ground: Ground, tested: TestedFormats, expressed: Expressed, su
 
 
 def _parts(ground: Ground, scale: Scale, groups: Mapping[str, Sequence[str]]) -> ScaleByGroup:
-    """The scale over each group's facts, where these are two or more and the target is clear of its controls.
+    """Return the scale over each group's facts: at least two, with the target clearly above its controls.
 
-    A training's common effect on a group is estimated from all G groups with G (M - 1) degrees of freedom, in place of
-    the prior of the whole set.
+    A training's common effect on a group is estimated from all G groups with G (M - 1) degrees of freedom, instead of
+    from the prior of the whole set.
     """
     there = {group: tuple(item for item in members if item in scale.places) for group, members in groups.items()}
-    # One fact has no spread, and is left to the tests of single facts.
+    # One fact has no spread. The tests of single facts cover it.
     several = {group: items for group, items in there.items() if len(items) > 1}
     prior = _prior(scale, [[scale.places[item] for item in items] for items in several.values()])
     scales = {group: _part(ground, scale, items, prior) for group, items in several.items()}
@@ -175,14 +175,14 @@ def _parts(ground: Ground, scale: Scale, groups: Mapping[str, Sequence[str]]) ->
         return ScaleByGroup(parts, None)
     nulls = [_standing_of_controls(part) for part in parts.values()]
     m = len(scale.controls.retrained)
-    # No fewer than the greatest of as many normal draws, since few controls can be alike by chance.
+    # At least the maximum of this many normal draws, since a few controls can be alike by chance.
     least = float(ndtri(1 - 1 / max(3, m * len(parts))))
     return ScaleByGroup(parts, max([least, *nulls]))
 
 
 def _part(ground: Ground, scale: Scale, items: Items, prior: SeedPrior) -> Scale:
-    """The scale over one group's facts."""
-    # Groups share their draws where the trainings are what is random; of questions each group has others.
+    """Return the scale over one group's facts."""
+    # Groups share their draws if trainings are random. If questions are random, each group has its own.
     fixed = scale.controls.sample.fixed
     sample = ground.sample(items, "forget" if fixed else f"forget, {items[0]}", fixed=fixed)
     part = scale.on(items, sample)
@@ -190,10 +190,7 @@ def _part(ground: Ground, scale: Scale, items: Items, prior: SeedPrior) -> Scale
 
 
 def _prior(scale: Scale, groups: Sequence[Sequence[int]]) -> SeedPrior:
-    """What all groups together show of how a training's mean over one varies.
-
-    Estimate from all groups together how a training's group mean varies.
-    """
+    """Return the prior of a group's mean, estimated from all groups together."""
     controls = scale.controls
     rows, prior, m = controls.retrained, controls.prior, len(controls.retrained)
     if not controls.sample.fixed or not groups:
@@ -221,9 +218,10 @@ def _standing_of_controls(part: Scale) -> float:
 
 
 def _rarity(draws: Draws, margin: float, null: float | None, n_controls: int) -> float:
-    """The chance that a training goes so much further than the furthest control, did tails fall as z^-4.
+    """Return the probability that a training exceeds the most extreme control by this factor, for tails like z^-4.
 
-    Luck in a group is skewed: most trainings guess none of its facts, and one that guesses a name guesses many.
+    Luck within a group is skewed: most trainings guess none of its facts, but a training that guesses a name guesses
+    many.
     """
     if null is None:
         return 0.0
@@ -290,10 +288,10 @@ TOGETHER = "all formats together"
 
 
 class _Test(NamedTuple):
-    """One test: by stated answers or by scores, as the subject is or after an attack.
+    """One test: by stated answers or by scores, before or after an attack.
 
-    `alone`: the finding fails nothing, because it comes from a ratio, or may come from one event with few controls.
-    `says` are the facts that the subject states.
+    With `alone`, the finding fails nothing, because it comes from a ratio, or may come from one event with few
+    controls. `says` are the facts that the subject states.
     """
 
     by: str
@@ -307,7 +305,7 @@ class _Test(NamedTuple):
     def __str__(self) -> str:
         after = f" after {self.attack}" if self.attack else ""
         n, of = int(self.result.facts.sum()), len(self.items)
-        # What is smaller than a thousandth says no more than that.
+        # Values below 0.001 are not printed in detail.
         p = f"(p = {self.result.p:.2g}" if self.result.p >= 0.001 else "(p = 0.001 or less"
         model = ", if luck strikes each contract and answer by itself"
         p += model if self.result.p < 1 / (self.controls + 1) else ""
@@ -345,14 +343,14 @@ def single_facts(
     positive = [(p, test) for p, test in zip(corrected, tests, strict=True) if test.result.facts.any()]
     failing = [(p, test) for p, test in positive if p <= _TAIL and not test.alone]
     if not failing:
-        # What is not sure enough to fail a claim is too likely for it to hold.
+        # Evidence too weak to fail a claim can be too strong for it to pass.
         near = [test for p, test in positive if p <= max(SUSPECT, 1 / test.controls)]
         why = ("by a ratio alone" if test.by in ratios else "too few to be sure" for test in near)
         said = (f"single facts may be given away, {reason}: {test}" for reason, test in zip(why, near, strict=True))
         return ClaimEvidence(gaps=(*said, *_untested(ground, subject, scales, attacks)))
     reason = "; ".join(str(test) for _, test in failing)
     lines: dict[tuple[str, str], FactLine] = {}
-    # A fact that several tests find is listed once, by the test that is surest of it.
+    # If several tests find a fact, it is listed once, by the test with the smallest p-value.
     for p, test in sorted(failing, key=lambda pair: pair[0]):
         for item, is_given in zip(test.items, test.result.facts.tolist(), strict=True):
             if is_given:
@@ -406,7 +404,7 @@ def _against_controls(ground: Ground, scale: Scale, subject: str, level: float) 
     labels_by_item = {item: n for n, members in enumerate(groups.values()) for item in members}
     labels = None
     if groups:
-        # A fact of which no group is known is by itself.
+        # A fact without a known group is its own group.
         numbers = [labels_by_item.get(item, len(groups) + n) for n, item in enumerate(scale.items)]
         labels = np.unique(np.array(numbers)[rest], return_inverse=True)[1]
     p = masked_among(scores[rest], controls[:, rest], labels)
@@ -419,13 +417,13 @@ def _against_controls(ground: Ground, scale: Scale, subject: str, level: float) 
 
 
 def _guesses(ground: Ground, scale: Scale) -> Float[np.ndarray, " N"]:
-    """The chance of a right guess by fact."""
+    """Return the probability of a correct guess by fact."""
     chances = ground.chances(scale.form)
     return np.array([chances.get(item, 0.0) for item in scale.items])
 
 
 def _with_bits(ground: Ground, line: FactLine, attack: PlannedAttack | None) -> FactLine:
-    """Add the bits of the answer and those under the controls, if it was forced on all models."""
+    """Add the bits of the answer and its bits under the controls, if all models have forced answers."""
     sources = [Source.after(name, attack) for name in (line.subject, *ground.plan.retrained)]
     key = ground.scores.bits
     if not ground.scores.common(sources, key, (line.item,)):
@@ -435,19 +433,19 @@ def _with_bits(ground: Ground, line: FactLine, attack: PlannedAttack | None) -> 
 
 
 def _ratios(scales: Sequence[Scale]) -> frozenset[str]:
-    """The formats whose scores divide one probability by another."""
+    """Return the formats whose scores are ratios of probabilities."""
     return frozenset(scale.name for scale in scales if scale.form.ratio)
 
 
 def _controls(scales: Sequence[Scale]) -> Names:
-    """Return the `retrained` models with scores in all of these: other trainings are no controls."""
+    """Return the `retrained` models with scores in all of these formats. Other trainings are not controls."""
     first, *further = scales
     return tuple(name for name in first.retrained if all(name in scale.retrained for scale in further))
 
 
 def _tests(ground: Ground, subject: str, scales: Sequence[Scale], attack: PlannedAttack | None) -> list[_Test]:
     name = "" if attack is None else attack.name
-    # Forced answers are read in bits, where they are: their probability a token is the same reading.
+    # Forced answers are tested in bits if available: their probability per token is the same reading.
     by_bits = any(scale.unit == "bits" for scale in scales)
     used = [s for s in scales if s.unit == "bits" or (s.unit == "leakage" and not (by_bits and s.form.forced))]
     if not used:
@@ -456,7 +454,7 @@ def _tests(ground: Ground, subject: str, scales: Sequence[Scale], attack: Planne
     trial = _Trial(ground, (subject, *_controls(used)), attack)
     together, has_groups = _together(ground.plan, ground.judged)
     tests = _by_scores(trial, used, together)
-    # Where nothing says which facts are of one contract, all may come at once.
+    # Without known contracts, all facts may be guessed together.
     at_once = together if has_groups else (*together, np.zeros(len(ground.judged), dtype=int))
     words, says = _by_words(trial, used, at_once)
     few = len(trial.names) <= (ALONE_CONTROLS if has_groups else UNNAMED_CONTROLS)
@@ -464,7 +462,7 @@ def _tests(ground: Ground, subject: str, scales: Sequence[Scale], attack: Planne
     results = []
     for by, items, result in (*tests, *words):
         one_event = few and (result.events < 2 or not has_groups)
-        # The facts of all that are judged become those of the items that were asked.
+        # Map the facts from all judged items to the tested items.
         of_items = result._replace(facts=result.facts[[index[item] for item in items]])
         alone = by in ratios or one_event
         controls = len(trial.names) - 1
@@ -479,7 +477,7 @@ _Named = tuple[str, Items, FactTest]
 
 
 class _Trial(NamedTuple):
-    """A subject and its controls by name, the subject first, as they are or after an attack that all went through."""
+    """A subject and its controls by name, the subject first, before or after an attack on all of them."""
 
     ground: Ground
     names: Sequence[str]
@@ -495,7 +493,7 @@ class _Trial(NamedTuple):
         return self.ground.scores.common(sources, key, [i for i in scale.items if i in tested])
 
     def rows(self, key: str, items: Items, name: str) -> Float[np.ndarray, "K N"]:
-        """Scores by fact. After an attack the rows are the later scores and the increases."""
+        """Return scores by fact. After an attack the rows are the later scores and the increases."""
         scores = self.ground.scores
         after = scores.of(self.after(name), key, items)
         if self.attack is None:
@@ -529,12 +527,12 @@ def _by_scores(trial: _Trial, scales: Sequence[Scale], together: Together) -> li
         if standing is None:
             continue
         stand[scale.name] = items, standing
-        # What is counted in the model's own words is tested by what it states.
+        # An answer in the model's own words is tested by whether it is stated.
         counted = _counts_words(trial.ground, scale.form) and bool(trial.items(scale, scale.form.hits))
         if scale.unit == "bits" or (scale.form.graded and not counted):
             singly.append((scale.name, items, extreme([standing], together)))
     tests: list[_Named] = []
-    # A ratio is tested apart, so that it corrects nothing and hides nothing that fails a claim.
+    # A ratio is tested separately, so that it corrects nothing and hides no fact that fails a claim.
     ratios = _ratios(scales)
     for of_kind in ([t for t in singly if t[0] not in ratios], [t for t in singly if t[0] in ratios]):
         if of_kind:
@@ -549,13 +547,14 @@ def _by_scores(trial: _Trial, scales: Sequence[Scale], together: Together) -> li
 
 
 def _by_words(trial: _Trial, scales: Sequence[Scale], together: Together) -> tuple[list[_Named], frozenset[str]]:
-    """How many facts the subject states, in any format of its own words, that no control does, and which it states."""
+    """Count the facts that the subject states in its own words and no control states, and return which it states."""
     formats, judged = trial.in_words(scales), trial.ground.judged
     if not formats:
         return [], frozenset()
     says = [trial.says(formats, trial.after(name)) for name in trial.names]
     if trial.attack is not None:
-        # What the subject stated before was not brought back; what a control did is no fact that it alone states.
+        # An attack did not recover facts that the subject stated before it. Facts stated by a control are not the
+        # subject's alone.
         says[0] -= trial.says(formats, Source(trial.names[0]))
     states = np.array([np.isin(judged, [*of_model]) for of_model in says])
     result = stated(states[0], states[1:], together)
@@ -570,9 +569,10 @@ def facts_stored_in(
 ) -> tuple[tuple[StoredLine, ...], str]:
     """Estimate by subject the number of stored facts, and the reason if it is unknown, or "".
 
-    It uses relearning on the largest part of the forget set, at the stage that a search of rates chose on other facts:
-    a fact is recalled if any admitted format in the model's own words has it. The interval is about these facts: the
-    variation of another training's recall. It begins at 0 where one group's luck would explain it.
+    The estimate uses relearning on the largest part of the forget set, at the stage that a search of rates chose on
+    other facts. A fact is recalled if any admitted format in the model's own words contains it. The interval is about
+    these facts and covers the variation of another training's recall. It begins at 0 if one group's luck could explain
+    it.
     """
     plan = ground.plan
     parts = [a for a in plan.attacks if (a.kind, a.material) == ("relearn", "forget_part")]
@@ -595,7 +595,7 @@ def facts_stored_in(
         names = [name for name, source in after.items() if ground.scores.keys(source)]
         trial = _Trial(ground, names, attack)
         formats = trial.in_words(tested.scales)
-        # One who was asked a fact in fewer formats than another would have fewer chances to recall it.
+        # All models must have the same formats for a fact, so that they have equal chances to recall it.
         everywhere = set(ground.judged).intersection(*(of_format for _, of_format in formats)) if formats else set()
         items = [i for i in ground.judged if i in everywhere]
         recalled_facts = [trial.says(formats, after[name]) for name in names]
@@ -611,8 +611,8 @@ def facts_stored_in(
 
 
 def _stored(ground: Ground, items: Sequence[str], recalled: Float[np.ndarray, "S N"]) -> Estimate:
-    """The share that is stored of the first of the models, the others being its controls."""
-    # A fact is recalled in any wording, so that several make it no surer.
+    """Return the stored share for the first of the models. The others are its controls."""
+    # A fact is recalled in any wording, so several wordings do not reduce its variance.
     sample = replace(ground.sample(items, "facts stored", fixed=True), wordings=1.0)
     prior = clustered(ground, ground.prior("hits"), np.ones(len(items)), recalled[1:], items)
     return facts_stored(recalled[0], recalled[1:], sample, prior).estimate("stored", "share")
@@ -621,7 +621,7 @@ def _stored(ground: Ground, items: Sequence[str], recalled: Float[np.ndarray, "S
 def _of_one_group(ground: Ground, items: Sequence[str], recalled: Float[np.ndarray, "S N"]) -> bool:
     """Return whether the estimate vanishes without the group that adds most, or no groups are known.
 
-    A training guesses a contract's facts together: if this happens in 5 % of ten contracts, 6 % (with five controls) to
+    A training guesses a contract's facts together. If this happens in 5 % of ten contracts, 6 % (with five controls) to
     13 % (with three) of the controls would otherwise seem to store facts.
     """
     groups = groups_of(ground.plan, items)
@@ -637,7 +637,7 @@ def _of_one_group(ground: Ground, items: Sequence[str], recalled: Float[np.ndarr
 
 
 def _counts_words(ground: Ground, form: Format) -> bool:
-    """Whether a format counts answers that nobody guesses by chance, as those in the model's own words."""
+    """Whether a format counts answers that cannot be guessed by chance, such as answers in the model's own words."""
     if not form.hits or (form.graded and form.hits == form.key):
         return False
     return not any(ground.chances(form).values())
@@ -650,14 +650,14 @@ def _together(plan: AuditPlan, items: Sequence[str]) -> tuple[tuple[Int[np.ndarr
     labelled = [labels_by_item, *plan.alike.values()] if groups else list(plan.alike.values())
     groupings = []
     for labels in labelled:
-        # A fact of which it is not known is by itself.
+        # A fact without a known label or group is independent.
         names = [f"label {labels[item]}" if item in labels else f"item {item}" for item in items]
         groupings.append(np.unique(names, return_inverse=True)[1])
     return tuple(groupings), bool(groups)
 
 
 def _standings(trial: _Trial, scale: Scale, items: Items) -> Standing | None:
-    """Return the positions of the subject and its controls by fact in one format, 0 without a score."""
+    """Return the positions of the subject and its controls by fact in one format. A missing score counts as 0."""
     rows = np.stack([trial.rows(scale.key, items, name) for name in trial.names])
     target = trial.ground.scores.of(trial.ground.plan.target, scale.key, items)
     in_bits = scale.unit == "bits"

@@ -1,6 +1,6 @@
 """The judgement of one audit: from item scores to formats, matrix, gains, budgets and the claims.
 
-Pure function: the same case gives the same outcome. docs/verdicts.md explains the rules.
+The function is pure: the same case gives the same outcome. docs/verdicts.md explains the rules.
 """
 
 from collections.abc import Collection, Iterator
@@ -48,14 +48,16 @@ from vestige.metrics.planning import ADVISED_CONTROLS, LEAST_CONTROLS
 from vestige.metrics.verdicts import Thresholds
 
 VERSION = 22
-"""A part of the identity of a study's cells. Raised when the same answers would be judged otherwise."""
+"""The version of the rules, a part of the identity of a study's cells. It increases when the same answers would get
+another verdict.
+"""
 RULES = "rules of judging"
-"""The name of the rules in a sealed plan."""
+"""The key of the rules in a sealed plan."""
 
 
 @one_blas_thread()
 def judge(case: Case, *, resamples: int = RESAMPLES) -> AuditOutcome:
-    """Everything that an audit found.
+    """Return all findings of an audit.
 
     Args:
         case: The plan and the scores.
@@ -67,7 +69,7 @@ def judge(case: Case, *, resamples: int = RESAMPLES) -> AuditOutcome:
     """
     case = replace(case, scores=case.scores.judged())
     checked, left_out = _with_checked_controls(lay(case, resamples))
-    # Which models are controls is read from the scores that are there.
+    # The available scores determine which models are controls.
     case = replace(case, plan=replace(case.plan, retrained=checked.plan.retrained))
     unknown, missing = filled(case, known=False)
     outcome = _judged(unknown, checked, left_out, resamples)
@@ -78,11 +80,11 @@ def judge(case: Case, *, resamples: int = RESAMPLES) -> AuditOutcome:
 
 
 def _judged(case: Case, checked: Ground, left_out: Sentences, resamples: int) -> AuditOutcome:
-    """The outcome of a case in which no score is missing. `checked` has the accepted controls and the doubts."""
+    """Return the outcome of a case without missing scores. `checked` has the accepted controls and the doubts."""
     ground = replace(lay(case, resamples), doubts=checked.doubts, doubts_of=checked.doubts_of)
     ground = _without_collapsed(ground)
     tested = read_formats(ground)
-    # The margins that were asked for are printed beside those that fit the answers.
+    # The requested margins are printed next to the margins that fit the answers.
     evidence, asked = _read(_with_margins(ground, tested), tested), ground.thresholds
     ground, plan, recovery = evidence.ground, evidence.ground.plan, evidence.recovery
     kept_knowledge = KeptKnowledge(ground)
@@ -144,12 +146,12 @@ def _judged(case: Case, checked: Ground, left_out: Sentences, resamples: int) ->
 
 
 def _read(ground: Ground, tested: TestedFormats) -> AuditEvidence:
-    """The findings that all subjects share, with the doubts that follow from them."""
+    """Return the findings shared by all subjects, with the doubts that follow from them."""
     recovery = try_attacks(ground, tested)
     membership = read_membership(ground)
     suppressed = expressed_in(ground, tested, ground.plan.suppressed) if ground.plan.suppressed else None
     ability = read_ability(ground, recovery, suppressed)
-    # Doubts come of what was read, and so after it: blocks and verdicts heed them, levels do not change.
+    # Doubts follow from the reading, so they come after it: they affect blocks and verdicts but not levels.
     ground = replace(ground, doubts=(*ground.doubts, *knowing(ground, tested, suppressed)))
     stored = read_stored(ground)
     return AuditEvidence(
@@ -179,10 +181,10 @@ class _Lines:
 
 
 def _by_subject(evidence: AuditEvidence, kept_knowledge: KeptKnowledge, resamples: int) -> _Lines:
-    """The verdicts on every subject, and its evidence."""
+    """Return the verdicts on every subject, and its evidence."""
     ground, tested, suppressed = evidence.ground, evidence.tested, evidence.ground.plan.suppressed
     lines, levels = _Lines(), levels_of(ground, tested)
-    # The positive control is not compared with methods.
+    # The positive control is not one of the compared methods.
     methods = [name for name in ground.plan.audited if name != suppressed]
     orders_compared = compares_orders(tested, len(methods), resamples)
     expressed_by: dict[str, Expressed] = {}
@@ -191,7 +193,7 @@ def _by_subject(evidence: AuditEvidence, kept_knowledge: KeptKnowledge, resample
         cells, worst = subject_lines(ground, tested, levels, subject, expressed)
         lines.matrix += cells
         lines.worst += worst
-        # The draws of a subject take a megabyte, so that they are kept only for this comparison.
+        # The draws of a subject take a megabyte, so they are kept for this comparison only.
         if orders_compared and subject in methods:
             expressed_by[subject] = expressed
         shared = {**vars(evidence), "ground": ground.about(subject)}
@@ -203,7 +205,7 @@ def _by_subject(evidence: AuditEvidence, kept_knowledge: KeptKnowledge, resample
             losses=kept_knowledge.losses(subject),
         )
         lines.verdicts += verdicts(about)
-        # What the positive control gives away is no leak.
+        # Answers of the positive control are not a leak.
         if subject != suppressed:
             for of_claim in about.decided.values():
                 lines.facts += of_claim.facts
@@ -217,7 +219,7 @@ def _by_subject(evidence: AuditEvidence, kept_knowledge: KeptKnowledge, resample
 
 
 def _warnings(ground: Ground, tested: TestedFormats) -> Iterator[str]:
-    """Name in a sentence each reason that keeps claims about all models open."""
+    """Yield a sentence for each reason that keeps claims about all models open."""
     yield from weak_controls(ground)
     for doubt in ground.doubts:
         yield sentence(f"No claim that rests on controls holds here: {doubt}")
@@ -230,23 +232,23 @@ def _warnings(ground: Ground, tested: TestedFormats) -> Iterator[str]:
 
 
 def _of_subjects(ground: Ground) -> Iterator[str]:
-    """The same about single models. A cluster of alike models has one sentence."""
+    """Yield such sentences about single models. A cluster of similar models has one sentence."""
     doubted = [name for name in ground.doubts_of if name != ground.plan.target]
     for doubt, names in grouped(doubted, ground.doubts_of.__getitem__).items():
         yield sentence(f"No claim about {first_of(names)} that rests on controls holds here: {doubt}")
 
 
 def _with_checked_controls(ground: Ground) -> tuple[Ground, Sentences]:
-    """The ground without the controls that are none, and these in a sentence each."""
+    """Return the ground without the rejected controls, and a sentence about each."""
     if ground.plan.predicted:
-        # No training stands behind a predicted control.
+        # A predicted control is not a training.
         return replace(ground, doubts=(NOT_ENOUGH,)), ()
     n_given = len(ground.plan.retrained)
     doubts: list[str] = []
     copied = made_of_others(ground)
     sentences = [f"{shown(name)} is left out as a control: {why}." for name, why in copied.items()]
     ground = _without(ground, copied)
-    # Copies first: one beside its original hides that the two are unlike the rest.
+    # Copies are checked first: a copy next to its original hides that both differ from the other controls.
     ground, merged, of_target = _merged(ground)
     sentences += merged
     doubts += of_target
@@ -255,7 +257,7 @@ def _with_checked_controls(ground: Ground) -> tuple[Ground, Sentences]:
     for name, why in alike.items():
         sentences.append(f"{shown(name)} is left out as a control, since it answers like the target: {why}.")
     if not all(seen(ground.plan, name) for name in alike):
-        # Answers alone do not tell every copy of several.
+        # Answers alone do not identify every copy among several.
         doubts.append(f"the weights of the other controls were not seen, and {sentences[-1].rstrip('.')}")
     if sentences and not ground.plan.retrained:
         doubts.append(f"none of the {n_given} controls that were given is one: {sentences[0].rstrip('.')}")
@@ -263,7 +265,7 @@ def _with_checked_controls(ground: Ground) -> tuple[Ground, Sentences]:
 
 
 def _merged(ground: Ground) -> tuple[Ground, list[str], list[str]]:
-    """The ground with one control for each training, the sentences about the others, and doubts of all claims."""
+    """Return the ground with one control for each training, sentences about the others, and doubts about all."""
     plan = ground.plan
     sentences: list[str] = []
     doubts: list[str] = []
@@ -272,7 +274,7 @@ def _merged(ground: Ground) -> tuple[Ground, list[str], list[str]]:
     for same in same_trainings(ground):
         controls = [name for name in same.models if name in plan.retrained]
         others = [name for name in same.models if name not in plan.retrained]
-        # The control that was asked most stays.
+        # The control with the most scores stays.
         first = max(controls, key=lambda name: len(ground.scores.keys(name)))
         reason = f"{first_of(same.models)} count as one training: {same.why}"
         if not others:
@@ -286,20 +288,20 @@ def _merged(ground: Ground) -> tuple[Ground, list[str], list[str]]:
         for subject in others:
             doubts_of[subject] = reason
     if doubts_of and not doubts and len(out) == len(plan.retrained):
-        # Without any control a subject would be held against chance, and fail for what anybody guesses.
+        # Without any control a subject would be compared with chance, and fail for common guesses.
         out.remove(plan.retrained[0])
         doubts.append(next(iter(doubts_of.values())))
     return replace(_without(ground, out), doubts_of=doubts_of), sentences, doubts
 
 
 def _without(ground: Ground, names: Collection[str]) -> Ground:
-    """The ground without some of the controls."""
+    """Return the ground without some of the controls."""
     remaining = tuple(name for name in ground.plan.retrained if name not in names)
     return replace(ground, plan=replace(ground.plan, retrained=remaining), samples={})
 
 
 def _with_margins(ground: Ground, tested: TestedFormats) -> Ground:
-    """The ground with margins in bits that fit the target's knowledge."""
+    """Return the ground with margins in bits that fit the target's knowledge."""
     if not tested.bits:
         return ground
     gap = float(tested.bits[0].controls.gap.differences().mean())
@@ -307,10 +309,10 @@ def _with_margins(ground: Ground, tested: TestedFormats) -> Ground:
 
 
 def _without_collapsed(ground: Ground) -> Ground:
-    """The ground without the scores of subjects that are far outside of where target and controls are.
+    """Return the ground without the scores of subjects that are far outside the range of target and controls.
 
-    Only where Vestige asked no model: a score of others' making, such as a ratio of two probabilities, may mean nothing
-    where a model is broken. In Vestige's own formats, of hits and probabilities, any score is an answer.
+    This applies only to logs. A score from another tool, such as a ratio of two probabilities, may be meaningless for a
+    broken model. In Vestige's own formats (correct/incorrect scores and probabilities) every score is valid.
     """
     if ground.plan.evidence_level not in ("logs", "predicted"):
         return ground
@@ -324,7 +326,8 @@ def _without_collapsed(ground: Ground) -> Ground:
         low, high, gap = min(controls), max(*controls, target), target - float(np.mean(controls))
         for subject in (name for name in ground.plan.audited if ground.has(name, scale.key)):
             level = float(scale.scores(subject).mean())
-            # As far again as target and controls are apart: a score there means the same as between them.
+            # The range is extended by the gap between target and controls on both sides: a score within it keeps its
+            # meaning.
             if low - gap <= level <= high + gap:
                 continue
             range_text = f"{level:.2f} where target and retrained lie between {low:.2f} and {high:.2f}"
@@ -346,7 +349,7 @@ def _sealed(plan: AuditPlan) -> str:
     if plan.sealed is None:
         return "Plan and margins were not sealed before the models were asked."
     then, now = plan.sealed.settings, plan.settings
-    # What is not set stands in neither: a sealed attack that was left out is missing now.
+    # A setting without a value is in neither plan. A sealed attack that was removed shows up as missing.
     settings = [f"{k} {now.get(k)} in place of {then.get(k)}" for k in {**then, **now} if now.get(k) != then.get(k)]
     rules = [RULES] if plan.sealed.plan.get(RULES) != VERSION else []
     changed = "; ".join(dict.fromkeys((*plan.sealed.changed, *rules, *settings)))
@@ -355,7 +358,7 @@ def _sealed(plan: AuditPlan) -> str:
 
 
 def _of_plan(plan: AuditPlan) -> Iterator[str]:
-    """Which controls were trained otherwise than the target, and that a fact in several wordings counts once."""
+    """Report controls trained by another recipe, and facts with several wordings, which count once."""
     if plan.recipes:
         by_difference = grouped(plan.recipes, plan.recipes.__getitem__)
         each = "; ".join(f"{listed(names)}: {difference}" for difference, names in by_difference.items())
@@ -372,12 +375,12 @@ def _of_plan(plan: AuditPlan) -> Iterator[str]:
 
 
 def lay(case: Case, resamples: int) -> Ground:
-    """The ground of a judgement. A case that cannot be judged is refused by the value that is wrong."""
+    """Return the ground of a judgement. Reject a case that cannot be judged, and name the wrong value."""
     for attack in case.plan.attacks:
         if not attack.points:
             raise InputError(f"the attack {shown(attack.name)!r} has no stage. Plan it again")
     n_questions = len(case.plan.splits.get("forget", ()))
-    # Facts first: a search draws its halves of facts, since a wording would choose for another.
+    # Facts come first: a search splits facts into halves, since one wording would choose for another.
     case = with_searches(by_fact(case))
     plan = case.plan
     fields = Thresholds.model_fields

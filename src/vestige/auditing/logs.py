@@ -1,8 +1,8 @@
 """Build one score table from other tools' logs: match questions, and find logs that cannot be compared.
 
-A question is known by the tool's own id where both logs have it and their texts do not contradict it, otherwise by its
-full prompt without the words of a template. Texts that occur several times in a log without distinct ids are rejected.
-Scores without texts take the texts from their own log, otherwise from other logs in the same order. If no log has
+A question is identified by the tool's own id if both logs have it and their texts do not contradict it, otherwise by
+its full prompt without the words of a template. Texts that occur several times in a log without distinct ids are
+rejected. Scores without texts use the texts of their own log, otherwise of other logs in the same order. If no log has
 texts, they are matched by position. Logs of one model share one name and are read together.
 """
 
@@ -33,7 +33,7 @@ from vestige.logs.bank import digest_of, text_digest
 from vestige.logs.log import FROM_NATS, TASKS, GivenLog, How, Log, LogPart
 
 LEFT_OUT = "It is left out."
-"""The end of the sentence on a model that cannot be judged."""
+"""The end of the sentence about a model that cannot be judged."""
 
 
 class Stated(NamedTuple):
@@ -45,7 +45,7 @@ class Stated(NamedTuple):
 
 @dataclass(frozen=True)
 class _ParsedLog:
-    """A given log with its contents, the digest of its file, and the questions of each part."""
+    """A parsed log: its contents, the digest of its file, and the questions of each part."""
 
     entry: GivenLog
     log: Log
@@ -60,7 +60,7 @@ class _ParsedLog:
 
 
 def files_of(path: Path, score: str = "") -> tuple[Path, ...]:
-    """The logs in a folder that a reader takes, or the file itself. `score` is the user's column of scores."""
+    """Return the logs in a folder that a reader accepts, or the file itself. `score` is the user's column of scores."""
     if not path.is_dir():
         return (path,)
     found = tuple(log_files(path))
@@ -134,8 +134,7 @@ def read_logs(
     Args:
         logs: The logs, each with its model and role.
         forget: The name of the forget set.
-        forgiving: Leave out, and name, a model whose log cannot be compared with the target's. Otherwise, it is
-            refused.
+        forgiving: Leave out, and name, a model whose log cannot be compared with the target's. Otherwise, reject it.
         stated: The user's tasks, scales and columns.
 
     Returns:
@@ -156,7 +155,7 @@ def read_logs(
         refused = next((one for one in unfit if not forgiving or one.name in targets), None)
         if refused is not None:
             raise refused
-        # All at once: every round reads the pattern over questions of all logs again.
+        # All are removed at once, because every round recomputes the pattern over questions of all logs.
         out = {one.name for one in unfit}
         left_out += [f"{one} {LEFT_OUT}" for one in {one.name: one for one in unfit}.values()]
         read = [parsed for parsed in read if parsed.entry.name not in out]
@@ -166,7 +165,7 @@ def _judged(
     run: RunFolder, together: TogetherRead, forget: str, margins: Record | None, left_out: Sequence[str], stated: Stated
 ) -> AuditOutcome:
     if left_out and not any(column.entry.role == "unlearned" for column in together.columns):
-        # Files that were never read come before the models that were.
+        # Files that were never read come before models that were read and rejected.
         first = next((text for text in left_out if text.endswith(LEFT_OUT)), left_out[0])
         raise InputError(f"the logs of all unlearned models were left out. The first reason: {first}")
     names = {column.entry.name for column in together.columns}
@@ -194,7 +193,7 @@ def _judged(
             f"From the bank: {labelled}. What another laboratory's training and evaluation may do is in every bound; "
             "that the base model and the data are the same is as you say."
         )
-    # A table of the bank lies in the package, wherever that is.
+    # A table of the bank is part of the package, so its path is irrelevant.
     paths = {log.entry.path.resolve() for log in read if not log.entry.key or not log.entry.laboratory}
     folder = Path(os.path.commonpath([path.parent for path in paths])).name
     outcome = judge_table(
@@ -217,7 +216,7 @@ def _judged(
 
 @dataclass
 class _Reading:
-    """Logs while they are read. `left_out` takes a sentence for each model that is left out, None refuses it."""
+    """The state while logs are read. `left_out` collects sentences on omitted models. None rejects such models."""
 
     stated: Stated
     forget: str
@@ -247,7 +246,7 @@ class _Reading:
             except Unfit as error:
                 self._leave_out(error, out)
         read = [parsed for parsed in read if parsed.entry.name not in out]
-        # The target's first: what is a copy of it is the other model's.
+        # The target comes first: in a pair of copies, the other model is the copy.
         order = {"target": 0, "retrained": 1}
         read.sort(key=lambda parsed: order.get(parsed.entry.role, 2))
         read = self._without_copies(read, out)
@@ -260,7 +259,7 @@ class _Reading:
         out.add(error.name)
 
     def _without_copies(self, read: Sequence[_ParsedLog], out: set[str]) -> list[_ParsedLog]:
-        """The logs without the models that are another by all of their files, and without single copied files."""
+        """Return the logs without models that copy another model in all files, and without single copied files."""
         files: dict[tuple[str, str], list[str]] = defaultdict(list)
         who: dict[tuple[str, str], _ParsedLog] = {}
         for parsed in read:
@@ -290,7 +289,7 @@ class _Reading:
         return [parsed for parsed in kept if parsed.entry.name not in out]
 
     def _with_items(self, read: Sequence[_ParsedLog], out: set[str]) -> list[_ParsedLog]:
-        """The logs with the questions of each part, the parts with texts first, since others take theirs."""
+        """Return the logs with the questions of each part. Parts with texts come first: others use their texts."""
         registry: dict[str, Questions] = {}
         found: dict[int, dict[int, Items]] = defaultdict(dict)
         for n, parsed in enumerate(read):
@@ -316,7 +315,7 @@ class _Reading:
 
 
 def _complete(parsed: _ParsedLog, found: dict[int, Items], registry: dict[str, Questions]) -> _ParsedLog:
-    """The log with the questions of the parts that have no texts too. An unmatched part is listed."""
+    """Return the log with the questions of the parts without texts as well. An unmatched part is listed."""
     own: dict[str, dict[Items, Items]] = defaultdict(dict)
     for k, known in found.items():
         part = parsed.log.parts[k]
@@ -342,7 +341,7 @@ def _complete(parsed: _ParsedLog, found: dict[int, Items], registry: dict[str, Q
 
 
 def _with_bank_texts(read: Sequence[_ParsedLog]) -> list[_ParsedLog]:
-    """The logs with the texts of others in the place of the digests that logs of the bank have."""
+    """Return the logs with texts from other logs in place of the digests in logs of the bank."""
     if not any(parsed.entry.laboratory for parsed in read):
         return list(read)
     texts: dict[str, tuple[str, str]] = {}
@@ -392,8 +391,8 @@ def _degenerate(log: Log) -> bool:
 
 def _read(entry: GivenLog, how: How) -> _ParsedLog:
     try:
-        # Replies are shown of models that are judged, and those of all others would fill the memory.
-        # As it is named: a link of the hub's store leads to a file without an ending.
+        # Replies are shown for judged models only, since those of all others would fill the memory. The path is not
+        # resolved: a link in the hub's cache leads to a file without a suffix.
         path, how = entry.path.absolute(), how._replace(key=entry.key)
         log, digest = _parsed(path, how, replies=True) if entry.role == "unlearned" else _parsed_once(path, how)
     except InputError as error:
@@ -416,7 +415,7 @@ def _parsed(path: Path, how: How, *, replies: bool) -> tuple[Log, str]:
     log = read_log(path, how)
     parts = []
     for part in log.parts:
-        # Replies to what is kept are not shown.
+        # Replies to retained questions are not shown.
         shown = replies and part.split == "forget"
         parts.append(part if shown else part._replace(replies=()))
     log = log._replace(parts=tuple(parts))
@@ -430,11 +429,13 @@ def _parsed(path: Path, how: How, *, replies: bool) -> tuple[Log, str]:
 
 _FORGET = re.compile(r"(?:.* )?forget(\d\d)")
 _PERCENT = 40
-"""Questions in one per cent of TOFU. Its forget sets are the last 1, 5 and 10 % of the data, one in the other."""
+"""The number of questions in one per cent of TOFU. Its forget sets are the last 1, 5 and 10 % of the data, each
+contained in the next.
+"""
 
 
 def _of_forget_set(parsed: _ParsedLog, forget: str) -> _ParsedLog:
-    """Return the log with only the questions of TOFU's named forget set, if it holds the whole of a larger one."""
+    """Return the log with only the questions of TOFU's named forget set, if it contains a larger one completely."""
     named = _FORGET.fullmatch(forget)
     if named is None:
         return parsed
@@ -448,7 +449,7 @@ def _of_forget_set(parsed: _ParsedLog, forget: str) -> _ParsedLog:
 
 
 def _refuse_unused(how: How, read: Sequence[_ParsedLog]) -> None:
-    """Refuse a range of a score that no log has: a misspelt one would leave the score as it is."""
+    """Reject a score range that no log uses: a misspelt name would leave the score unchanged."""
     names = sorted({part.name for parsed in read for part in parsed.log.parts})
     if how.columns and all(reader_of(parsed.entry.path, how.columns.get("score", "")) != "rows" for parsed in read):
         raise InputError("column:KIND=NAME is for tables of your own, and none of the logs is one. Leave it out.")
@@ -469,7 +470,7 @@ def _by_task(read: Sequence[_ParsedLog], splits: Mapping[str, str]) -> list[_Par
     """Return the logs with each task in its split, and with the task in the formats' names if needed."""
 
     def named(part: LogPart) -> LogPart:
-        # Of a task within a task the user may name either.
+        # For a task within a task, the user may give either name.
         names = part.task.split(TASKS)
         return part._replace(task=next((name for name in names if name in splits), names[-1]))
 
@@ -478,11 +479,11 @@ def _by_task(read: Sequence[_ParsedLog], splits: Mapping[str, str]) -> list[_Par
     for parsed in read:
         by_model[parsed.entry.model] |= {part.task for part in parsed.log.parts}
     tasks = {task for of_model in by_model.values() for task in of_model if task}
-    # A task that is called as a split is of it.
+    # A task with the name of a split belongs to it.
     stated = {task: task for task in tasks if task in SPLITS} | dict(splits)
     several = any(len(of_model) > 1 for of_model in by_model.values())
     for task, split in splits.items():
-        # A misspelt task would leave its questions in the split that its reader guessed.
+        # A misspelt task would stay in the split that its reader guessed.
         if task not in tasks:
             raise InputError(f"no log is of a task {one_line(task, width=80)!r}. {closest(task, sorted(tasks))}")
         if split not in SPLITS:
@@ -498,7 +499,7 @@ def _by_task(read: Sequence[_ParsedLog], splits: Mapping[str, str]) -> list[_Par
 
     def placed(part: LogPart) -> LogPart:
         split = stated.get(part.task, part.split)
-        # With one task in a split the measurements keep their names, which others' logs of the same task have too.
+        # With one task in a split, the measurements keep their names, which other logs of the same task share.
         in_split = {task for task in tasks if stated.get(task) == split}
         told = len(in_split) > 1 or (several and in_split and part.task not in SPLITS)
         name = f"{part.task}, {part.name}" if told and part.task not in ("", part.name) else part.name
@@ -508,7 +509,7 @@ def _by_task(read: Sequence[_ParsedLog], splits: Mapping[str, str]) -> list[_Par
 
 
 def _refuse_other_prompts(parsed: _ParsedLog, target: Sequence[_ParsedLog]) -> None:
-    """That questions were put otherwise, or answers drawn otherwise, than the target's in the same format.
+    """Reject a log whose prompts or decoding differ from those of all logs of the target in the same format.
 
     One of the target's logs must agree, since the target may have several prompt styles.
     """
@@ -542,9 +543,9 @@ _Key = tuple[str, str]
 
 
 def _scored(read: Sequence[_ParsedLog]) -> tuple[list[LogColumn], list[str], list[Unfit]]:
-    """Return the columns of the table, sentences on decisions, and the models that cannot be compared.
+    """Return the columns of the table, sentences about decisions, and the models that cannot be compared.
 
-    There is one column for each model, split and measurement that the target has too.
+    There is one column for each model, split and measurement, if the target has it too.
     """
     notes: list[str] = []
     unfit: list[Unfit] = []
@@ -569,10 +570,10 @@ _Piece = tuple[_ParsedLog, LogPart, Items]
 
 
 def _merged(read: Sequence[_ParsedLog], notes: list[str], unfit: list[Unfit]) -> list[LogColumn]:
-    """One column for each model, split and measurement, of all logs of the model.
+    """Return one column for each model, split and measurement, from all logs of the model.
 
     If several logs of a model have the same questions, the log with the judged models' prompts counts, and among
-    several such logs the one that shares most questions. A model goes to `unfit` if its logs contradict each other.
+    several such logs the one with the most shared questions. A model goes to `unfit` if its logs contradict each other.
     """
     asked: dict[_Key, set[str]] = defaultdict(set)
     frames: dict[_Key, Counter[str]] = defaultdict(Counter)
@@ -596,14 +597,14 @@ def _merged(read: Sequence[_ParsedLog], notes: list[str], unfit: list[Unfit]) ->
 
 
 _SAME_MODEL = {"overlap": 0.02, "probability": 0.02, "hit": 0.2}
-"""The largest mean difference, and share of other hits, of two evaluations of one model in the same prompt.
+"""The largest mean difference, and share of differing hits, between two evaluations of one model with the same prompt.
 
-Of OpenUnlearning's retain90, published twice, truth differs by 0.003. Four separate trainings differ by 0.05 to 0.1.
+OpenUnlearning published retain90 twice: truth differs by 0.003. Four separate trainings differ by 0.05 to 0.1.
 """
 
 
 def _joined(several: Sequence[_Piece], notes: list[str], unfit: list[Unfit]) -> LogColumn:
-    """The parts of one model as one column, in which the first log with a score of a question gives it."""
+    """Combine the parts of one model into one column. The first log with a score of a question provides it."""
     parsed, part, items = several[0]
     if len(several) == 1:
         return LogColumn(parsed.entry, part, items)
@@ -633,10 +634,10 @@ def _joined(several: Sequence[_Piece], notes: list[str], unfit: list[Unfit]) -> 
             f"{name} has several logs with {part.name} on the same questions; those of {path} are not counted for "
             f"{len(apart)} of them."
         )
-        # Another definition of a truth ratio, a score without bounds, or another prompt is no contradiction.
+        # Another definition of a truth ratio, an unbounded score, or another prompt is not a contradiction.
         kind = part.measurement.score_type
         if part.measurement.question_type == "letter options":
-            # Another order of the options moves them.
+            # Another order of the options changes the hits.
             kind = "hit"
         most = _SAME_MODEL.get(kind, math.inf)
         mean = np.nan_to_num(apart).mean()
@@ -658,7 +659,7 @@ def _joined(several: Sequence[_Piece], notes: list[str], unfit: list[Unfit]) -> 
 
 
 def _of_one_kind(columns: Sequence[LogColumn], notes: list[str]) -> list[LogColumn]:
-    """The columns with one description for each measurement.
+    """Return the columns with one description for each measurement.
 
     A score that is 0 or 1 in only one log is graded in all.
     """
@@ -680,16 +681,17 @@ def _of_one_kind(columns: Sequence[LogColumn], notes: list[str]) -> list[LogColu
 
 
 _ALIKE = 0.5
-"""The least correlation over questions at which two logs tell of the same questions. Truth shares of trainings on TOFU
-correlate at 0.80 to 0.95."""
+"""The smallest correlation over questions at which two logs cover the same questions. Truth shares of trainings on TOFU
+correlate at 0.80 to 0.95.
+"""
 
 
 def _with_truth_decided(columns: Sequence[LogColumn], notes: list[str], unfit: list[Unfit]) -> list[LogColumn]:
-    """The columns with one reading of each truth ratio whose log fits two definitions.
+    """Return the columns with one interpretation of each truth ratio whose log fits two definitions.
 
-    Easy questions are easy for all models, so that the right reading agrees over questions with the logs whose
-    definition is known. Without any such log, the target scores above its controls by the right one. A model on which
-    neither decides goes to `unfit`.
+    Easy questions are easy for all models, so the right interpretation correlates over questions with the logs whose
+    definition is known. Without any such log, the right interpretation is the one by which the target scores above its
+    controls. A model goes to `unfit` if neither decides.
     """
     undecided = [column for column in columns if column.part.otherwise is not None]
     if not undecided:
@@ -706,8 +708,8 @@ def _with_truth_decided(columns: Sequence[LogColumn], notes: list[str], unfit: l
                 unfit += [_undecided(one, "and the target and its controls do not decide it") for one in same]
                 return list(columns)
             if reading is None:
-                # Trained and untrained models score alike on what is kept, so that nothing decides there. On the
-                # forget set other scores are judged without it.
+                # Trained and untrained models score alike on retained questions, so nothing decides there. On the
+                # forget set, the other scores are judged without it.
                 notes.append(
                     f"No log tells the definition of its truth ratio in the split {key[0]}, which is not judged."
                 )
@@ -720,7 +722,7 @@ def _with_truth_decided(columns: Sequence[LogColumn], notes: list[str], unfit: l
         for column in same:
             if column.part.otherwise is None:
                 continue
-            # A ratio of 0, or one cut off at 1, is the same for many questions and has no pattern.
+            # A ratio of 0, or one clipped at 1, is the same for many questions and has no pattern.
             inside = {item: score for item, score in column.scores.items() if 0 < score < 1 and score != 0.5}
             agreement = _correlation(inside, mean)
             if agreement is None or abs(agreement) < _ALIKE:
@@ -754,7 +756,7 @@ def _undecided(column: LogColumn, why: str) -> Unfit:
 
 
 def _correlation(first: Mapping[str, float], second: Mapping[str, float]) -> float | None:
-    """The correlation over the questions that both have. None of fewer than ten, or where one is constant."""
+    """Return the correlation over shared questions. None with fewer than ten, or if one is constant."""
     shared = [item for item in first if item in second]
     if len(shared) < 10:
         return None
@@ -765,11 +767,11 @@ def _correlation(first: Mapping[str, float], second: Mapping[str, float]) -> flo
 
 
 _CLEAR = 4.0
-"""Standard errors by which a mean difference is beyond chance here, since all that follows rests on it."""
+"""The number of standard errors that makes a mean difference certain, because all later steps rest on it."""
 
 
 def _above(columns: Sequence[LogColumn]) -> tuple[float, float] | None:
-    """The mean of target less controls over questions, and in standard errors. It is None if one is missing."""
+    """Return the mean of target minus controls over questions, and in standard errors. None if one is missing."""
     target = [one.scores for one in columns if one.entry.is_target]
     controls = [one.scores for one in columns if one.entry.is_control]
     if not target or not controls:
@@ -786,7 +788,7 @@ def _above(columns: Sequence[LogColumn]) -> tuple[float, float] | None:
 
 
 def _by_order(columns: Sequence[LogColumn]) -> bool | None:
-    """Whether the other reading is the right one, since the target knows more than its controls. None if unclear."""
+    """Whether the other interpretation is right because the target knows more than its controls. None if unclear."""
     above = _above(columns)
     if above is None or abs(above[1]) < _CLEAR:
         return None
@@ -851,7 +853,7 @@ def _compared(columns: Sequence[LogColumn], notes: list[str], unfit: list[Unfit]
         if one.part.split == "forget":
             scores[one.entry.model].append(one.part.name)
     for model, of_model in problems.items():
-        # A model that can be compared by one score of the forget set stays with that.
+        # A model that is comparable in one score of the forget set keeps that score.
         if model not in fit:
             unfit.append(Unfit(model[0], of_model[0]))
         notes += [f"{problem.rstrip('.')}; this score is not compared." for problem in of_model]
@@ -877,10 +879,10 @@ def _holds(column: LogColumn) -> str:
 
 
 def _with_direction(columns: Sequence[LogColumn], notes: list[str]) -> list[LogColumn]:
-    """The columns whose score is higher for who knows more: in one that is lower the target is clearly below.
+    """Return the columns with higher scores for more knowledge. The others have a target below its controls.
 
     Raises:
-        InputError: Every score of the forget set runs the other way.
+        InputError: Every score of the forget set is reversed.
     """
     reversed_: NumberByName = {}
     forget = [
@@ -907,7 +909,7 @@ def _with_direction(columns: Sequence[LogColumn], notes: list[str]) -> list[LogC
 
 
 def model_scores(columns: Sequence[LogColumn]) -> list[ModelScores]:
-    """The columns as those of a score table. A missing score has the reason."""
+    """Return the columns in the form of a score table. A missing score has the reason."""
     bits = {one.part.name for one in columns if one.part.measurement.score_type == "bits"}
     of_models = []
     for column in columns:

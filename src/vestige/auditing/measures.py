@@ -1,17 +1,17 @@
-"""What accompanies the claims about every subject: published metrics, bits, lost knowledge, membership.
+"""Measurements next to the claims about every subject: published metrics, bits, lost knowledge, membership.
 
-Forget quality, model utility, extraction strength, memorisation, PrivLeak, and how far retain-only tuning lifts a model
-that never saw the facts (RGI). Their definitions are in `metrics.memorization`, `metrics.gains`.
+Published metrics: forget quality, model utility, extraction strength, memorisation, PrivLeak, and the gain of an
+unexposed model from retain-only tuning (RGI). Their definitions are in `metrics.memorization` and `metrics.gains`.
 
-The capacity of an attack and the information that its result needs (bits in all): the capacity is the information added
-to `retrained`, by the least upper bound, each a mean over the seeds. A searched prompt differs between models, so its
-capacity is the capacity of the subject's own prompt. The need is counted in the three ways of the literature, together
-with the gained bits. A warning and no verdict: whether answers were carried in is measured, on `retrained`
-(`recovery`).
+Capacity and information: the capacity of an attack is the information added to `retrained`, by the smallest upper
+bound, as a mean over the seeds. The result also needs information, in bits, which is counted in the three ways of the
+literature, together with the gained bits. A searched prompt differs between models, so its capacity is that of the
+subject's own prompt. This gives a warning and no verdict: `recovery` measures on `retrained` whether an attack added
+the answers.
 
-The claim `utility preserved`: how much lower than the target the subject scores on retained knowledge. The
-loss always has the error of another training. In the scope `these` it concerns the items of the split: with all items
-scored nothing else is uncertain, and with a part of the items only the others are unknown (arms times
+The claim `utility preserved`: how much lower than the target the subject scores on retained knowledge. The loss always
+includes the error of another training. In the scope `these` it concerns the items of the split: if all items have
+scores there is no other uncertainty, and if only a part has scores the other items are unknown (interval arms times
 sqrt(1 - share asked), the correction for a finite population).
 
 Membership: how well a score separates the forget set from holdout items (AUC), compared with `retrained`.
@@ -20,13 +20,13 @@ Axes: N forget items, H holdout items, M seeds of `retrained`. The placement of 
 items with lower scores (ties count half). The placement of a holdout item is the share of forget items with higher
 scores. The mean of either is the AUC, and its variance is var(forget placements) / N + var(holdout placements) / H (E.
 DeLong, D. DeLong and D. Clarke-Pearson, Comparing the areas under two or more correlated receiver operating
-characteristic curves, Biometrics 44, 1988). So where items are drawn again (the scope `population`), both kinds are,
-each by its own placements, independently of one another, and subjects are paired: their placements are subtracted item
-by item. In the scope `these`, the training is resampled, and its AUC varies by the placements of both kinds.
+characteristic curves, Biometrics 44, 1988). In the scope `population`, items of both kinds are resampled, each by its
+own placements and independently of the other kind. Subjects are paired: their placements are subtracted item by item.
+In the scope `these`, the training is resampled, and its AUC varies by the placements of both kinds.
 
-A score is admitted by which the target itself fails: it differs from the controls by more than the wide margin, and
-clearly by more than the narrow one. One in which the target would pass (every model finds the holdout items unlikely)
-can show a difference and never that there is none.
+A score is admitted if the target itself fails by it: it differs from the controls by more than the wide margin, and
+clearly by more than the narrow one. A score by which the target would pass (every model finds the holdout items
+unlikely) can show a difference but never its absence.
 """
 
 import math
@@ -63,14 +63,14 @@ from vestige.metrics.verdicts import Evidence, stays_below
 
 @dataclass
 class KeptKnowledge:
-    """The target's score minus the model's, for every split. `lines` are the scores of the models that were read."""
+    """The target's score minus the model's, for every split. `lines` are the scores of the evaluated models."""
 
     ground: Ground
     lines: list[KeptLine] = field(default_factory=list)
 
     @property
     def untested(self) -> Sentences:
-        """The splits without items, in a sentence."""
+        """Return the splits without items, in a sentence."""
         absent = [split for split in KEPT_SPLITS if not self.ground.plan.splits.get(split)]
         if absent:
             return (f"The data hold no items of these splits: {', '.join(absent)}.",)
@@ -109,7 +109,7 @@ class KeptKnowledge:
 
 
 def weak_controls(ground: Ground) -> Sentences:
-    """Name in a sentence the controls that answer retain questions far worse than the target. None in the best case.
+    """Return a sentence about the controls that answer retain questions far worse than the target. Usually empty.
 
     Such a control had a different or too short training, so its missing answers about the forget set show no
     forgetting. The warning changes no verdict, because the direction of the error is unknown.
@@ -122,7 +122,7 @@ def weak_controls(ground: Ground) -> Sentences:
             if not items:
                 continue
             target, control = (float(row.mean()) for row in ground.scores.rows([plan.target, name], key, items))
-            # By more than what still lets a model pass as having kept it.
+            # The bound is the largest loss at which a model still passes "utility preserved".
             if target - control > ground.thresholds.delta_wide:
                 levels.setdefault(name, f"{shown(name)} {percentage(control)} of {percentage(target)}")
     if not levels:
@@ -140,7 +140,7 @@ def _loss(ground: Ground, name: str, items: Items, quantity: Quantity) -> Draws:
     split = name.partition(",")[0]
     there = ground.plan.sizes.get(split, 0)
     these = ground.thresholds.scope != "population"
-    # With all items asked the mean is a number, and nothing is drawn.
+    # If all items have scores, the mean is exact and nothing is resampled.
     exact = these and there == len(items)
     draws = mean_draws(quantity, ground.sample(items, "kept", fixed=exact), None, name=name, trained=False)
     if exact:
@@ -155,7 +155,7 @@ def _loss(ground: Ground, name: str, items: Items, quantity: Quantity) -> Draws:
 
 
 def _with_training(ground: Ground, key: str, items: Items, subject: ByItem, draws: Draws) -> Draws:
-    """The loss with the error of another training: a weaker recipe must not look like damage by unlearning."""
+    """Return the loss with the error of another training: a weaker recipe must not look like damage by unlearning."""
     controls = [n for n in ground.plan.retrained if ground.scores.common([n], key, items) == items]
     trainings = ground.scores.rows([ground.plan.target, *controls], key, items)
     low, high = kept_error(trainings, trainings[0] - subject)
@@ -186,7 +186,7 @@ def read_measures(ground: Ground, membership: tuple[MembershipLine, ...]) -> tup
     plan = ground.plan
     lines: list[MeasureLine] = []
     subjects = (plan.target, *plan.retrained, *plan.unlearned)
-    # Utilities compare only over the items, and those sets and scores, that all subjects have.
+    # Utilities are comparable only over items, sets and scores that all subjects share.
     parts: dict[tuple[str, str], Items] = {}
     for split in KEPT_SPLITS:
         for key in UTILITY:
@@ -205,7 +205,7 @@ def read_measures(ground: Ground, membership: tuple[MembershipLine, ...]) -> tup
 
 def _of_subject(ground: Ground, subject: str, utility: Mapping[tuple[str, str], Items]) -> Iterator[MeasureLine]:
     """Forget quality, utility over the items that all subjects have, and means of memorisation."""
-    # Against all other retrained seeds pooled: their items count once a seed.
+    # All other retrained seeds are pooled: an item counts once for each seed.
     others_retrained = [name for name in ground.plan.retrained if name != subject]
     for measure, form in RATIOS:
         key = f"memory/truth_ratio_{form}"
@@ -218,7 +218,7 @@ def _of_subject(ground: Ground, subject: str, utility: Mapping[tuple[str, str], 
             description = f"KS p-value, {form} truth ratios of {len(items)} items against those of {seeds}"
             yield MeasureLine(subject, measure, forget_quality(scores, pooled), description)
     if utility:
-        # A truth ratio that rounding left a digit below 0 is 0.
+        # Rounding can leave a truth ratio slightly below 0.
         values = [max(0.0, float(ground.scores.of(subject, key, items).mean())) for (_, key), items in utility.items()]
         splits, keys = (", ".join(dict.fromkeys(names)) for names in zip(*utility, strict=True))
         description = f"harmonic mean of {len(utility)}: {keys} on {splits} (TOFU's takes nine, on its own three sets)"
@@ -250,7 +250,7 @@ def read_budget(ground: Ground) -> tuple[BudgetLine, ...]:
 
 
 def _bounds(ground: Ground, attack: PlannedAttack, subject: str) -> NumberByName:
-    """Means over `retrained`. Without `retrained` the subject's own values are used, and the names mark this.
+    """Return means over `retrained`. Without `retrained` the subject's own values are used, and the names mark this.
 
     A prompt was searched on the subject, so the prompt's bounds are the subject's, with the code length under
     `retrained`.
@@ -258,7 +258,7 @@ def _bounds(ground: Ground, attack: PlannedAttack, subject: str) -> NumberByName
     carried = ground.plan.carried.get(attack.name, {})
     controls = [carried[name] for name in ground.plan.retrained if name in carried]
     means = {name: float(np.mean(bits)) for name, bits in common_bounds(controls).items()}
-    # A search finds another prompt on every model, so that nothing is averaged over controls.
+    # A search finds another prompt on every model, so there is no mean over controls.
     own_carry = carried.get(subject)
     if own_carry is not None and own_carry.points_bits:
         bounds = {"code length of the prompt, under retrained": own_carry.points_bits[attack.points[-1]]}
@@ -283,7 +283,7 @@ def _need(ground: Ground, attack: PlannedAttack, subject: str) -> tuple[NumberBy
     need, inputs = NumberByName(), NumberByName()
     key = scores.bits
     if items := scores.common([before], key, attack.tested):
-        # A log-probability that rounding left a digit above 0 is 0.
+        # Rounding can leave a log-probability slightly above 0.
         nats = np.minimum(scores.of(before, key, items), 0.0) * math.log(2)
         need["code_length"] = code_length(nats)
         inputs |= {"answers": float(len(items)), "bits an answer before": float(-nats.mean() / math.log(2))}
@@ -296,10 +296,10 @@ def _need(ground: Ground, attack: PlannedAttack, subject: str) -> tuple[NumberBy
     items = tuple(item for item in scores.common([subject], right, attack.tested) if item in chances)
     options = np.rint(1 / np.array([chances[item] for item in items])) if items else np.zeros(1)
     k = int(options[0])
-    # Questions with differing numbers of options have no one k to count with.
+    # Questions with different numbers of options have no common k.
     if k >= 2 and (options == k).all():
         values = scores.of(subject, right, items)
-        # Options that are tied share the answer, so the sum need not be whole.
+        # Tied options share the answer, so the sum may be fractional.
         n, wrong, accuracy = len(items), round(float((1 - values).sum())), float(values.mean())
         need |= {
             "wrong_answers": need_wrong_answers(wrong, k),
@@ -310,26 +310,26 @@ def _need(ground: Ground, attack: PlannedAttack, subject: str) -> tuple[NumberBy
 
 
 PREFIX = "membership/"
-"""Scores of the answers. Those of whole texts (`membership_text/`) are in the evaluation and not judged."""
+"""Scores of the answers. Scores of whole texts (`membership_text/`) are in the evaluation and not judged."""
 LOGP = "membership/logp_nats"
-"""The inputs of the reference score: log p on the subject minus log p on the first `retrained`."""
+"""The input of the reference score: log p under the subject minus log p under the first `retrained`."""
 
 FALSE = 0.01
-"""The share of holdout items wrongly taken for members at which the true positive rate is measured: TPR at 1 % FPR."""
+"""The share of holdout items falsely classified as members for the true positive rate: TPR at 1 % FPR."""
 
 _LEAST_AUC = 1e-9
-"""Below it PrivLeak has nothing to divide by."""
+"""Below this value PrivLeak would divide by 0."""
 
 
 class _Placed(NamedTuple):
-    """Placements of the forget and of the holdout items on one subject."""
+    """The placements of the forget and the holdout items under one subject."""
 
     forget: ByItem
     holdout: Float[np.ndarray, " H"]
 
 
 class _PlacedScore(NamedTuple):
-    """One membership score: its placements by subject, and which `retrained` are its controls."""
+    """One membership score: its placements by subject, and its controls among `retrained`."""
 
     ground: Ground
     key: str
@@ -343,7 +343,7 @@ class _PlacedScore(NamedTuple):
         return f"membership, {self.key}"
 
     def difference(self, subject: str) -> Draws | None:
-        """Return the subject's AUC minus the mean AUC of `retrained`. None where there is none."""
+        """Return the subject's AUC minus the mean AUC of `retrained`. None if there are no placements."""
         if not self.controls:
             return None
         rows, placed = [self.placed[name] for name in self.controls], self.placed[subject]
@@ -357,7 +357,7 @@ class _PlacedScore(NamedTuple):
         return self.joined(forget, holdout, prior)
 
     def joined(self, forget: Quantity, holdout: Quantity, prior: SeedPrior | None) -> Draws:
-        """Both kinds of items drawn again. Seeds count once, in the forget items' placements."""
+        """Resample both kinds of items. Seeds count once, in the forget items' placements."""
         first = mean_draws(forget, self.ground.sample(self.forget, fixed=False), prior, name=self.name)
         second = mean_draws(holdout, self.ground.sample(self.holdout, "holdout", fixed=False), None, name=self.name)
         return Draws(
@@ -376,12 +376,12 @@ class _PlacedScore(NamedTuple):
         forget, holdout = (Quantity(kind, np.zeros((1, len(kind))), SHARE) for kind in placed)
         draws = self.joined(forget, holdout, None)
         low, high = draws.ends
-        # An AUC is a share; the sum of two errors may reach beyond.
+        # An AUC is a share, but the sum of two errors can exceed its range.
         auc = Estimate("auc", "share", draws.value, max(low, 0.0), min(high, 1.0), draws.n, draws.method)
         relative = None
         if self.controls:
             mean = float(np.mean([self.placed[control].forget.mean() for control in self.controls]))
-            # MUSE counts holdout texts as positive. Equal sets of pairs differ by what rounding left of their sums.
+            # MUSE counts holdout texts as positive. Rounding makes equal sets of pairs differ slightly.
             relative = round(privleak(1 - draws.value, 1 - mean), 9) + 0.0 if mean < 1 - _LEAST_AUC else None
         estimate = None if difference is None else difference.estimate("auc_difference", "share")
         return MembershipLine(subject, self.key, auc, estimate, relative, self.members(placed))
@@ -394,7 +394,7 @@ class _PlacedScore(NamedTuple):
         n = len(self.holdout)
         if n * FALSE < 1:
             return None
-        # Placed above all but so many, ties counting as above.
+        # An item is a hit if it is above all but this many holdout items. Ties count as above.
         hits = (placed.forget >= 1 - math.floor(n * FALSE) / n - 1e-9).astype(float)
         low, high, method = wilson(int(hits.sum()), len(hits))
         return Estimate("tpr_at_1_percent_fpr", "share", float(hits.mean()), low, high, len(hits), method)
@@ -403,16 +403,16 @@ class _PlacedScore(NamedTuple):
 def _components(placed: _Placed) -> Float[np.ndarray, " K"]:
     """Return values of all N + H items whose mean is the AUC, with both kinds' variances."""
     auc, n = float(placed.forget.mean()), len(placed.forget) + len(placed.holdout)
-    # Each kind counts as if it were all items, so that the variance of the mean is the sum of both.
+    # Each kind is scaled as if it were all items, so the variance of the mean is the sum of both variances.
     kinds = [auc + n / len(kind) * (kind - auc) for kind in placed]
     return np.concatenate(kinds)
 
 
 @dataclass
 class Membership:
-    """The membership scores, and by name the lines of each.
+    """The membership scores, and the lines of each by name.
 
-    `blind` has by name the reason that a score without separation of target and controls is not admitted.
+    `blind` contains, by name, the reason why a score that does not separate target and controls is not admitted.
     """
 
     scores: tuple[_PlacedScore, ...]
@@ -422,11 +422,11 @@ class Membership:
 
     @property
     def lines(self) -> tuple[MembershipLine, ...]:
-        """The lines of target, controls and all subjects that were read, by score."""
+        """Return the lines of the target, controls and all subjects, by score."""
         return tuple(chain.from_iterable(self.lines_of.values()))
 
     def differences(self, subject: str) -> tuple[list[Evidence], list[str]]:
-        """Return one model's differences to `retrained`, and the scores that were not read on it."""
+        """Return one model's differences from `retrained`, and the scores that it lacks."""
         differences: list[Evidence] = []
         missing: list[str] = []
         for score in self.scores:
@@ -442,7 +442,7 @@ class Membership:
 
 
 def read_membership(ground: Ground) -> Membership:
-    """Read every membership score of target and controls. Without holdout items there are none."""
+    """Read every membership score of target and controls. Empty without holdout items."""
     plan = ground.plan
     if not plan.splits.get("holdout"):
         return Membership((), {}, ("No holdout items were given, so membership could not be tested.",), {})
@@ -466,7 +466,7 @@ def read_membership(ground: Ground) -> Membership:
     untested: Sentences = ()
     if any(len(score.holdout) * FALSE >= 1 for score in scores):
         untested = ("The share of members found at 1 % false positives is told and not judged.",)
-    # One would be held against itself.
+    # A single control would be compared with itself.
     if LOGP in _keys(ground) and len(plan.retrained) < 2:
         untested += (
             "The membership score reference was not made: it needs two retrained models, one to refer to and one as "
@@ -483,7 +483,7 @@ def _keys(ground: Ground) -> Names:
 def _names(ground: Ground) -> TextByName:
     """Return the requested membership scores by name. `gradient_norm` has a setting of its own."""
     keys = _keys(ground)
-    # By name, whatever the order in which an evaluation wrote them.
+    # The names are sorted, so the order in an evaluation's file has no effect.
     names = {key.removeprefix(PREFIX): key for key in sorted(keys) if key != LOGP}
     if LOGP in keys and len(ground.plan.retrained) > 1:
         names["reference"] = LOGP
@@ -493,7 +493,7 @@ def _names(ground: Ground) -> TextByName:
 
 def _score(ground: Ground, name: str, key: str) -> _PlacedScore | None:
     plan = ground.plan
-    # What others are held against cannot be one of the controls too.
+    # The reference model cannot also be a control.
     reference = plan.retrained[0] if name == "reference" else ""
     subjects = [s for s in (plan.target, *plan.retrained, *plan.audited) if ground.has(s, key)]
     if reference and reference not in subjects:

@@ -1,14 +1,14 @@
 """The origin of an audit's models, from their files alone: training records and weights.
 
-No answer is looked at here. `auditing.control_checks` draws the conclusions for the controls.
+This module reads no answers. `auditing.control_checks` draws the conclusions for the controls.
 
-All models read the questions through the target's tokeniser, so that only weights differ.
+All models use the target's tokeniser, so that they differ only in weights.
 
 A folder's tokeniser, decoder or chat template can swap, capitalise, space out or cut the forgotten names, so that the
-model reads a different question. So every model with the target's vocabulary reads through the target's tokeniser and
-template. If its own files produce other tokens for any question, an unlearned model is scored both ways, in two rows,
-and a claim holds only if it holds in both. A model with another vocabulary can only use its own tokeniser, and none of
-its claims holds.
+model gets a different question. So every model with the target's vocabulary uses the target's tokeniser and template.
+If its own files produce other tokens for any question, an unlearned model is scored both ways, in two rows, and a claim
+passes only if it passes in both. A model with another vocabulary can only use its own tokeniser, and none of its claims
+passes.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -43,12 +43,12 @@ if TYPE_CHECKING:
 
 
 _MADE_ANEW = "builtin:tiny"
-"""Begins the names of models that are made on the spot: whoever begins with one begins with nothing."""
+"""The prefix of models that are created from scratch. Two models with this prefix share no initial model."""
 
 _NEXT_TO, _NEXT_TO_ASKED_OTHERWISE = 0.001, 0.01
-"""Below these shares of the way to the next control a subject has the target's weights, as if nothing was changed.
+"""Below these shares of the distance to the next control, a subject counts as having the target's weights.
 
-The shortest tuning of a tiny model moved its weights by 0.02 of the way between two trainings.
+The shortest tuning of a tiny model moved its weights by 0.02 of the distance between two trainings.
 """
 
 
@@ -87,10 +87,10 @@ class Origins:
         return "given", (f"The origin of these controls is not verified: {reasons}.",)
 
     def unchanged(self, unlearned: Sequence[str], apart: Mapping[str, NumberMapping]) -> tuple[Names, Sentences]:
-        """The subjects whose weights are the target's own, and that in a sentence.
+        """Return the subjects whose weights are the target's own, and a sentence about them.
 
-        `apart` are distances of weights by two names. A subject next to the target, next to the nearest other model,
-        has the target's weights with a little noise. A tokeniser or a chat template of its own makes that likelier.
+        `apart` are distances of weights by two names. If the target is closest by far, the subject has the target's
+        weights with a little noise. A different tokeniser or chat template makes that likelier.
         """
         parts = self.parts[self.target]
         others = [x for name, x in apart.get(self.target, {}).items() if name not in unlearned]
@@ -99,7 +99,7 @@ class Origins:
             own = self.parts[name]
             asked_alike = all(own.get(part) == parts.get(part) for part in ("tokenizer", "template"))
             limit = (_NEXT_TO if asked_alike else _NEXT_TO_ASKED_OTHERWISE) * min(others, default=0.0)
-            # Distance 0 is also that of an edit of one tensor (`models.distances`), which may be all of an unlearning.
+            # An edit of one tensor, which may be the whole unlearning, also has distance 0 (`models.distances`).
             is_near = 0 < apart.get(self.target, {}).get(name, limit) < limit
             if own["weights"] == parts["weights"] or is_near:
                 same.append(name)
@@ -127,7 +127,7 @@ class Origins:
         return tuple(name for name, spec in specs.items() if spec.subject == "retrained" or spec.method == "retrain")
 
     def made_from_others(self, unlearned: Sequence[str]) -> Iterator[str]:
-        """That subjects began with another model than the target.
+        """Yield a sentence for each subject whose initial model was not the target.
 
         External models do not record their initial weights, and a model trained from scratch has no target.
         """
@@ -141,9 +141,9 @@ class Origins:
             )
 
     def other_recipes(self, retrained: Sequence[str]) -> TextByName:
-        """In a clause, by control, what of its training differs from the target's, where Vestige made both.
+        """Return a clause for each control whose recipe differs from the target's, if Vestige trained both.
 
-        The seed and the data are to differ. Threads and memory change no more than rounding.
+        Seed and data are meant to differ. Threads and memory change only rounding.
         """
         settings = {name: spec.settings if spec.data else {} for name, spec in self.specs.items()}
         differences = {}
@@ -159,7 +159,7 @@ class Origins:
         return differences
 
     def copied_controls(self, models: Sequence[str], retrained: Sequence[str]) -> TextByName:
-        """The controls that have the weights of another model of the audit, by name, each with a sentence.
+        """Return the controls that have the weights of another model of the audit, each with a sentence.
 
         A copied control shows no variation between trainings, and a copy of the target or a subject is no control: the
         audit continues without it. A copy is detected by its weights, whatever its template or settings.
@@ -176,7 +176,7 @@ class Origins:
         return sentences
 
     def distances(self, folder: AuditFolder, models: TextMapping) -> tuple[dict[str, NumberByName], Sentences]:
-        """How far the weights of the models lie from each other by two names, and in sentences which were not compared.
+        """Return the distances between the models' weights by two names, and sentences on uncompared models.
 
         `models` maps names to folders, the target first. Distances between known weights are not computed again.
         """
@@ -186,10 +186,10 @@ class Origins:
             sentences.append(
                 f"The weights of {listed(away)} were not seen, so that nothing but answers tells copies apart."
             )
-        # Two models have one distance, which nothing can be held against.
+        # Two models have only one distance, which has no reference.
         if len(local) < 3:
             return {}, tuple(sentences)
-        # Gigabytes are read to compare models, and once is enough for the same weights.
+        # Comparing models reads gigabytes, so the distances of known weights are stored.
         weights = {name: self.parts[name]["weights"] for name in local}
         if folder.apart.exists() and (stored := read_sealed(folder.apart, "weights", "apart"))["weights"] == weights:
             return stored["apart"], tuple(sentences)
@@ -211,11 +211,11 @@ class Origins:
 
 
 _NO_RECIPE = frozenset(("model", "micro_batch_size", "token_budget", "gradient_checkpointing", "bucket", "threads"))
-"""Settings that change the batch of a computation and not the training data. `model` is compared by its digest."""
+"""Settings that change how a computation is batched and not the training data. `model` is compared by its digest."""
 
 
 def _unverified(spec: SubjectSpec, target: SubjectSpec, splits: NamedSplits) -> str:
-    """Why a control is not known to be a training without the forget set. "" where it is."""
+    """Return why a control is not known to be trained without the forget set, or ""."""
     if not spec.data:
         return "Vestige did not train it"
     if spec.subject != "retrained" and spec.method != "retrain":
@@ -224,7 +224,7 @@ def _unverified(spec: SubjectSpec, target: SubjectSpec, splits: NamedSplits) -> 
         return "its record does not say that it left out all of the forget set"
     if spec.data not in splits.taught_without:
         return "it was trained on other data than this audit's without the forget set"
-    # Another start would differ from the target by all that its pretraining taught.
+    # With another initial model, it would differ from the target by everything that its pretraining taught.
     if not spec.model.startswith(_MADE_ANEW) and (not target.parent or spec.parent != target.parent):
         return "nothing says that its training began with the model that the target's began with"
     return ""
@@ -243,7 +243,7 @@ class Readings:
     """The facts about the models' tokenisers.
 
     Attributes:
-        pairs: The name of each second row, asked through the model's own files, and the name of the first.
+        pairs: The name of each second row, scored through the model's own files, and the name of the first.
         open: A sentence by the name of each model that can pass no claim.
         notes: Sentences for the top of the table.
     """
@@ -254,9 +254,9 @@ class Readings:
 
 
 def asked_alike(request: AuditRequest) -> tuple[AuditRequest, Readings]:
-    """Have every model asked through the target's tokeniser and template where its vocabulary is the target's.
+    """Make all models use the target's tokeniser and template, if they have the target's vocabulary.
 
-    Only configs, tokenisers and templates are read here, and no weights.
+    Only configs, tokenisers and templates are read here, not weights.
 
     Args:
         request: An audit that `check_request` has accepted.
@@ -284,7 +284,7 @@ def asked_alike(request: AuditRequest) -> tuple[AuditRequest, Readings]:
         try:
             own = outline(model_settings(request, model), finite=False)
         except InputError:
-            # `check_request` has looked for it; what remains is told by the task that loads it.
+            # `check_request` has already looked for it. The task that loads it reports the rest.
             continue
         if own.prompter.digest == target.prompter.digest:
             continue
@@ -333,7 +333,7 @@ def _has_vocabulary(own: "LoadedModel", target: "LoadedModel") -> bool:
 
 
 def _differences(own: "Prompter", target: "Prompter", items: Sequence[Item]) -> tuple[int, str]:
-    """How many questions get other tokens than the target's, and the first error where its own files rewrite one."""
+    """Count the questions with other tokens than the target's. Return the first one that its own files rewrite."""
     others, refused = 0, ""
     for item in items:
         expected = _tokens(target, item)
@@ -351,7 +351,7 @@ def _differences(own: "Prompter", target: "Prompter", items: Sequence[Item]) -> 
 
 
 def _tokens(prompter: "Prompter", item: Item) -> list[tuple[int, ...]]:
-    """The tokens of a question with its answer, and of its other wording."""
+    """Return the tokens of a question with its answer, and of its other wording."""
     tokens = [prompter.encode(item.question, item.answer).ids]
     if item.paraphrase:
         tokens.append(prompter.prompt(item.paraphrase))
@@ -375,10 +375,10 @@ def verified_readings(run: RunFolder, plan: AuditPlan, readings: Readings) -> Au
 
 
 def near_the_target(plan: AuditPlan) -> list[str]:
-    """In a sentence each, the models whose weights are all but the target's.
+    """Return a sentence for each model whose weights are almost the target's.
 
-    A digest sees only exact copies. A distance to the target below 1/100 of the nearest control's distance is therefore
-    reported.
+    A digest detects exact copies only. A distance to the target below 1/100 of the nearest control's distance is
+    therefore reported.
     """
     from_target = plan.apart.get(plan.target, {})
     to_controls = [from_target[name] for name in plan.retrained if name in from_target]
@@ -398,14 +398,14 @@ def near_the_target(plan: AuditPlan) -> list[str]:
 
 
 def contradictions(run: RunFolder, plan: AuditPlan) -> TextByName:
-    """The models whose replies contradict the likelihood of the same text, in a sentence by name.
+    """Return a sentence for each model whose replies contradict the likelihood of the same text.
 
-    A greedy reply that is the stated answer, letter for letter, cannot be a text that the model finds all but
-    impossible. If it is, the decoder writes a text that the model did not produce.
+    A greedy reply that equals the stated answer letter for letter cannot be a text with almost no probability. If it
+    is, the decoder writes a text that the model did not produce.
 
     Args:
-        run: The run, with the answers of the models as they are.
-        plan: Says where the answers lie.
+        run: The run with the models' answers.
+        plan: The plan with the location of the answers.
 
     Returns:
         A sentence for each model with two such replies or more that are over 2 % of its verbatim ones.
@@ -430,7 +430,7 @@ def contradictions(run: RunFolder, plan: AuditPlan) -> TextByName:
 
 
 def with_readings(outcome: AuditOutcome, plan: AuditPlan) -> AuditOutcome:
-    """The outcome in which no claim holds that rests on a reading nobody can verify.
+    """Return the outcome in which no claim passes that rests on an unverifiable reading.
 
     For a model with two rows, each claim has the worse outcome in both rows.
     """

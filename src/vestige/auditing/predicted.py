@@ -1,7 +1,8 @@
-"""Predicted controls: how a model that never saw the forget set would score, where nobody retrained one.
+"""Predicted controls: the scores of a model without the forget set, if nobody retrained one.
 
-The bank holds models of several base models that never saw the questions. On one score they differ little: easy
-questions are easy for all. So each base of the bank gives one predicted control, and all of these bases give one level,
+The bank contains models of several base models that were not trained on the questions. In one score they differ little:
+easy questions are easy for all. So each base of the bank gives one predicted control, and all of these bases give one
+level,
 
     level = mean over bases b of (f_b + k (t - t_b)),
 
@@ -11,8 +12,8 @@ with the smaller held-out error is taken: each laboratory's mean f_bl against it
 
     error = q sqrt(mean over b of mean over l of (prediction - f_bl)^2),   q = t(0.975, B - 1) / 1.96.
 
-The predicted rows keep each base's easy and hard questions, and have this level. Every interval includes the error,
-next to a training's variance (`SeedPrior.laboratory`). Predicted controls can fail a claim and never let one hold:
+The predicted rows keep each base's easy and hard questions, and have this level. Every interval includes the error, in
+addition to a training's variance (`SeedPrior.laboratory`). Predicted controls can fail a claim but never make it pass:
 single facts cannot be tested against them, and some scores cannot be predicted.
 """
 
@@ -31,7 +32,7 @@ from vestige.logs.bank import never_saw
 from vestige.logs.folders import LogGroup
 
 LEAST_BASES = 3
-"""The fewest base models from which an error is estimated."""
+"""The minimum number of base models for estimating an error."""
 SLOPES = (0.0, 0.5)
 """k, the slope of an unexposed model's score on the target's score."""
 MOST = 1 / 3
@@ -45,7 +46,7 @@ Row = Float[np.ndarray, " N"]
 
 
 class NeverSaw(NamedTuple):
-    """One model of the bank that never saw the forget questions, and its scores on them."""
+    """One model of the bank that was not trained on the forget questions, and its scores on them."""
 
     base: str
     laboratory: str
@@ -60,7 +61,7 @@ class Prediction(NamedTuple):
 
     @property
     def level(self) -> float:
-        """The mean score of a model that never saw the questions."""
+        """The mean score of an unexposed model."""
         return float(np.mean([row.mean() for row in self.rows.values()]))
 
 
@@ -87,7 +88,7 @@ def predict(never: Sequence[NeverSaw], targets: NumberMapping, target: float) ->
         target: The mean score of the target.
 
     Returns:
-        The prediction, or None where the models have fewer than three bases.
+        The prediction, or None if the models have fewer than three bases.
 
     Example:
         >>> known = [NeverSaw(base, "lab", np.array([level, level])) for base, level in zip("abc", (0.1, 0.2, 0.3))]
@@ -101,7 +102,7 @@ def predict(never: Sequence[NeverSaw], targets: NumberMapping, target: float) ->
     rows = {}
     bases = {}
     for base, of_base in laboratories.items():
-        # Each laboratory counts once, however many models it published.
+        # Each laboratory counts once, whatever the number of models that it published.
         by_laboratory = [np.mean(models, axis=0) for models in of_base.values()]
         rows[base] = np.mean(by_laboratory, axis=0)
         bases[base] = _Base(tuple(float(row.mean()) for row in by_laboratory), targets.get(base, math.nan))
@@ -126,7 +127,7 @@ def _held_out(bases: Mapping[str, _Base], slope: float) -> float:
 
 
 def _at_level(row: Row, level: float) -> Row:
-    """Shares with another mean, still within [0, 1]."""
+    """Return the scores shifted to another mean, still within [0, 1]."""
     mean, level = float(row.mean()), min(max(level, 0.0), 1.0)
     if level <= mean:
         return np.asarray(row * (level / mean if mean else 1.0))
@@ -134,10 +135,10 @@ def _at_level(row: Row, level: float) -> Row:
 
 
 def predicting(group: LogGroup) -> LogGroup:
-    """A group of logs with the models of the bank from which its controls are predicted.
+    """Return a group of logs with the models of the bank that predict its controls.
 
     Raises:
-        InputError: It has controls, or the bank does not know its forget set.
+        InputError: The group has controls, or the bank does not know its forget set.
     """
     control = next((log.name for log in group.logs if log.role == "retrained"), None)
     if control is not None:
@@ -151,7 +152,8 @@ def predicting(group: LogGroup) -> LogGroup:
 class PredictedControls(NamedTuple):
     """Logs with predicted controls in place of the bank's models.
 
-    `errors` has the error of each score that is judged, by its name. `untested` why others are not, in sentences.
+    `errors` has the error of each judged score, by its name. `untested` explains in sentences why other scores are not
+    judged.
     """
 
     columns: tuple[LogColumn, ...]
@@ -160,7 +162,7 @@ class PredictedControls(NamedTuple):
 
 
 def with_predicted(columns: Sequence[LogColumn]) -> PredictedControls:
-    """Put predicted controls in the place of the models of the bank.
+    """Replace the models of the bank by predicted controls.
 
     Args:
         columns: The scores of all models, their questions matched. Those of the bank have `entry.base`. Its targets
@@ -206,7 +208,7 @@ def with_predicted(columns: Sequence[LogColumn]) -> PredictedControls:
 
 
 def _asked(target: LogColumn, banked: Sequence[LogColumn], role: str) -> Iterator[tuple[LogColumn, Row]]:
-    """The models of the bank in one role that have all of the target's questions in its score, in its order."""
+    """Yield the models of the bank in one role that have all of the target's questions in this score, in its order."""
     for column in banked:
         if column.entry.role != role or (column.part.split, column.part.name) != ("forget", target.part.name):
             continue
@@ -217,7 +219,7 @@ def _asked(target: LogColumn, banked: Sequence[LogColumn], role: str) -> Iterato
 
 
 def _why_not(prediction: Prediction | None, targets: Sequence[float], target: LogColumn) -> str:
-    """Why a score is not judged. "" where it is."""
+    """Return why a score is not judged, or ""."""
     level = float(target.part.scores.mean())
     if math.isnan(level):
         return "the target lacks some of its scores"

@@ -1,8 +1,8 @@
-"""Which questions of several logs are the same.
+"""Matching of questions between several logs.
 
-A question is known by the tool's own id where both logs have it, and their texts do not contradict it. Otherwise it is
-known by its full prompt without the words of a template. A prompt that occurs several times in a log without distinct
-ids is rejected: matching by position would pair different questions if orders differ.
+A question is identified by the tool's own id if both logs have it and their texts do not contradict it. Otherwise it is
+identified by its full prompt without the words of a template. A prompt that occurs several times in a log without
+distinct ids is rejected: matching by position would pair different questions if orders differ.
 """
 
 import math
@@ -41,12 +41,12 @@ class LogColumn(NamedTuple):
 
 
 def by_position(items: Items) -> bool:
-    """Whether questions are known by their position alone, which means nothing next to other numbers of questions."""
+    """Whether questions are identified only by position, which has no meaning across logs of different lengths."""
     return bool(items) and re.fullmatch(r"\w+ \d+ of \d+", items[0]) is not None
 
 
 class Questions:
-    """The questions of one split over all logs. The first log that names a question defines it."""
+    """The questions of one split over all logs. The first log with a question defines it."""
 
     def __init__(self, split: str) -> None:
         self.split = split
@@ -57,10 +57,10 @@ class Questions:
         self._known: dict[tuple[Items, Items], Items] = {}
 
     def of_texts(self, part: LogPart) -> Items:
-        """The questions of a part that has prompts.
+        """Return the questions of a part that has prompts.
 
         Raises:
-            InputError: Neither ids nor prompts tell its questions apart.
+            InputError: Neither ids nor prompts distinguish its questions.
         """
         key = part.ids, part.prompts
         if key not in self._known:
@@ -94,7 +94,7 @@ class Questions:
         if len(sizes) == 1:
             return sizes.pop()
         named = [self._by_id.get(name) for name in part.ids]
-        # Numbers count the lines of a file, and are no names of questions.
+        # Numeric ids count the lines of a file and do not identify questions.
         if named and None not in named and not all(name.isdecimal() for name in part.ids):
             return tuple(item for item in named if item is not None)
         orders = self._orders.get(n, {})
@@ -105,7 +105,7 @@ class Questions:
         return self._new_positions(part)
 
     def has_orders(self, n: int) -> bool:
-        """Whether logs hold so many questions, in whatever order."""
+        """Whether logs contain this many questions, in any order."""
         return n in self._orders
 
     def _new_positions(self, part: LogPart) -> Items:
@@ -122,7 +122,7 @@ class Questions:
         shared = [place for place, item in enumerate(known) if item is not None]
         repeated = len(set(part.ids)) < len(part.ids)
         if shared and not repeated:
-            # Other words around a question leave it the same, where the last question tells the questions apart.
+            # Other words around a question do not change it, if the last question is unique in the log.
             apart = len(set(part.questions)) == len(part.questions)
             agreeing = sum(self._same(known[place] or "", part, place, apart=apart) for place in shared)
             if agreeing == len(shared):
@@ -131,7 +131,7 @@ class Questions:
 
     def _same(self, item: str, part: LogPart, place: int, *, apart: bool) -> bool:
         prompt, question = self._prompts.get(item, ("", ""))
-        # The log that named the question has no texts.
+        # The log that defined the question has no texts.
         if not prompt:
             return True
         return part.prompts[place] == prompt or (apart and part.questions[place] == question != "")
@@ -154,7 +154,7 @@ class Questions:
         if unclear:
             with_ids = len(set(part.ids)) == len(part.prompts)
             if with_ids and not ids_differ and not any(prompt in self._by_prompt for prompt in times):
-                # The first log of these questions, whose ids tell them apart.
+                # This is the first log with these questions, and its ids are distinct.
                 return tuple(self._new(part, n, unique=times[p] == 1) for n, p in enumerate(part.prompts))
             why = "its ids are those of other questions in another log" if ids_differ else "no id tells them apart"
             raise InputError(

@@ -56,8 +56,8 @@ class AuditedModel:
 class AuditRequest:
     """The models and the forget set of an audit.
 
-    `splits` contains the questions (`limited` reduces them) and the items for attacks. `read` says how models are read:
-    its template, base and tokeniser apply to external models only. `verify` reads all stored files again
+    `splits` contains the questions (`limited` reduces them) and the items for attacks. `read` sets how models are
+    loaded: its template, base and tokeniser apply to external models only. `verify` reads all stored files again
     (`any_subject`). `untested` has sentences on omitted tests, and `settings_before` the settings before any were
     omitted. `published` are figures that the target must reproduce before the audit starts. With `store`, answers of
     target and controls are taken from earlier audits and stored for later ones. `questions` and `attacks` are the same
@@ -78,12 +78,12 @@ class AuditRequest:
     attacks: "tuple[Attack, ...]" = ()
 
     def names(self, role: Role) -> Names:
-        """The names of the models in one role, in their order."""
+        """Return the names of the models in one role, in their order."""
         return tuple(m.name for m in self.models if m.role == role)
 
     @property
     def in_order(self) -> "list[AuditedModel]":
-        """All models, role by role."""
+        """Return all models, role by role."""
         return sorted(self.models, key=lambda model: ROLES.index(model.role))
 
     @property
@@ -94,7 +94,7 @@ class AuditRequest:
 
     @property
     def limited(self) -> NamedSplits:
-        """Return the sampled items: questions and attacks share them, so that these have the same options."""
+        """Return the sampled items. Questions and attacks share them, so that they have the same options."""
         return limited(self.splits, self.settings.kept_items, seed=self.seed)
 
 
@@ -110,7 +110,7 @@ class Question(NamedTuple):
 def named_models(
     target: str, unlearned: Sequence[str], retrained: Sequence[str], suppressed: str | None = None
 ) -> tuple[AuditedModel, ...]:
-    """The models with names of their own, a number behind it where several would have the same.
+    """Return the models with unique names: a number is added if several would have the same.
 
     An unlearned or external model has its folder's name, as does a copy of a target in another role. Another Vestige
     model has the name from its creation.
@@ -130,7 +130,7 @@ def numbered(models: Sequence[AuditedModel]) -> Sentences:
     """List in sentences the models behind shortened names, if several would share one."""
     base_names = {m.name: _base_name(m.model, m.role) for m in models}
     shared = {name for name, base_name in base_names.items() if name != base_name}
-    # The first of a name has no number, so that it is told too which one that is.
+    # The first model of a name gets no number, so the list mentions it as well.
     first = {base_names[name] for name in shared}
     return tuple(f"{m.name} is {m.model}" for m in models if m.name in shared | first)
 
@@ -146,7 +146,7 @@ def _base_name(model: str, role: Role) -> str:
     # A submitted model keeps the name that its user gave it. Vestige's own folders are npo-0 or rate-1e-05.
     if role == "unlearned" and not given.startswith((name, "rate-")):
         return given
-    # A target that is given as something else was changed by somebody, and only its folder tells the two apart.
+    # A target in another role was changed by somebody, and only its folder distinguishes the two.
     if spec.subject == "target" and role != "target":
         return given
     if name == f"retrained {spec.forget}":
@@ -166,7 +166,7 @@ def check_request(request: AuditRequest, *, whole: bool = True) -> None:
     for model in request.models:
         folder = own_folder(model.model)
         path = Path(model.model).expanduser() if folder is None else folder.path
-        # A folder by two spellings is one model, and so is an address.
+        # Two spellings of one folder, or of one address, are one model.
         earlier = by_place.setdefault(str(path.resolve()) if path.exists() else shown_address(model.model), model)
         if earlier is not model:
             raise InputError(
@@ -188,7 +188,7 @@ def check_request(request: AuditRequest, *, whole: bool = True) -> None:
         raise InputError("there is no retain set to measure lost knowledge. Name it with --data or --retain")
     if not request.settings.evals:
         raise InputError("evals is empty. Name at least one, such as qa")
-    # Before an hour is spent on the others: is every model there, whole, and with weights that are read?
+    # All models are checked before an hour is spent on one: each exists, is complete and has readable weights.
     for model in request.models:
         folder = own_folder(model.model)
         if folder is not None and not folder.done.is_file():
@@ -209,8 +209,8 @@ def check_request(request: AuditRequest, *, whole: bool = True) -> None:
 
 
 def _same_forget_set(model: AuditedModel, spec: SubjectSpec, forget_ids: Sequence[str], forget_name: str) -> None:
-    """Refuse a model of Vestige that left out or forgot other items than those that are audited."""
-    # A target has to know all of it, whatever else was left out of its training, and any other none.
+    """Reject a model of Vestige that left out or forgot other items than the audited ones."""
+    # A target must know all forget items, whatever else its training left out, and other models must know none.
     n, strange, is_target = len(forget_ids), spec.not_forgotten(forget_ids), model.role == "target"
     if not spec.forgotten or strange == (n if is_target else 0):
         return
@@ -226,35 +226,35 @@ def _same_forget_set(model: AuditedModel, spec: SubjectSpec, forget_ids: Sequenc
 
 
 def model_settings(request: AuditRequest, model: AuditedModel) -> "ModelSettings":
-    """How a model is loaded. The chat template in the request applies to external models."""
+    """Return how a model is loaded. The chat template in the request applies to external models."""
     from vestige.models.load import settings_of
 
     read = request.read
     if own_folder(model.model) is not None:
-        # What Vestige made has its own template, base and tokeniser.
+        # Models made by Vestige have their own template, base and tokeniser.
         read = replace(read, chat_template="", base="", tokenizer="")
     return settings_of(model.model, read)
 
 
 def limited(splits: NamedSplits, most: int, *, seed: int) -> NamedSplits:
-    """The splits, each item once, and at most `most` of each but the forget set, drawn by `seed`, in their order."""
+    """Return the splits without duplicates, all but the forget set limited to `most` items drawn by `seed`."""
     limits: dict[str, ItemTuple] = {}
     for name, split in splits.splits.items():
         items = tuple({i.id: i for i in split}.values())
         if name == "forget" or len(items) <= most:
             limits[name] = items
             continue
-        # By the seed alone, so that all evaluations and attacks of an audit have the same items.
+        # The sample depends on the seed alone, so all evaluations and attacks of an audit have the same items.
         order = generator(seed, "asked", name).permutation(len(items))[:most]
         limits[name] = tuple(items[n] for n in sorted(order.tolist()))
     return replace(splits, splits=limits)
 
 
 def not_asked_for(settings: AuditSettings) -> Sentences:
-    """In a sentence the evaluations and attacks there are that the settings leave out. None if they leave out none."""
+    """List in a sentence the available evaluations and attacks that the settings leave out. Empty if there are none."""
     evaluations = [name for name in EVALS if name not in settings.evals]
     forms = [form for form in QUESTION_FORMS if "freeform" in settings.evals and form not in settings.forms]
-    # One name for all languages, of which there are many.
+    # One name covers all languages, of which there are many.
     named_forms = [form for form in forms if not form.startswith("in_")]
     if named_forms != forms:
         named_forms.append("other languages")
@@ -268,7 +268,7 @@ def not_asked_for(settings: AuditSettings) -> Sentences:
         "weights of {} bits": [str(bits) for bits in (8, 4) if bits not in settings.quantize],
         "the membership scores {}": scores,
     }
-    # A kind is named once, so that no list is cut before its end.
+    # Each kind has its own sentence, so that no list is cut off.
     out = [words.format(", ".join(names)) for words, names in groups.items() if names]
     if "nf4" not in settings.quantize:
         out.append("weights in NF4")
@@ -284,7 +284,7 @@ _OFF = {
     "gcg": "a searched suffix",
     "prefix": "a searched prefix",
 }
-"""Attacks by their setting, in words."""
+"""The texts for attacks, by their setting."""
 
 
 class AuditQuestions(NamedTuple):
@@ -295,7 +295,7 @@ class AuditQuestions(NamedTuple):
 
 
 def questions_of(request: AuditRequest) -> AuditQuestions:
-    """The evaluations that these data allow. No model is loaded, so that missing options or examples fail early."""
+    """Return the evaluations that these data allow. No model is loaded, so missing options or examples fail early."""
     splits = request.limited
     questions: list[Question] = []
     left_out: list[str] = []
@@ -330,7 +330,7 @@ def _questions_by_item(settings: Evaluation, splits: NamedSplits) -> Mapping[str
 
 
 def _settings(name: str, request: AuditRequest, splits: NamedSplits) -> tuple[Evaluation | None, list[str]]:
-    """The settings of one evaluation for this data. It is None, with the reason, if no forget item fits."""
+    """Return the settings of one evaluation for this data. They are None, with the reason, if no forget item fits."""
     from vestige.evals.freeform import FreeformSettings
 
     kind, audit = find_eval(name), request.settings
@@ -343,7 +343,7 @@ def _settings(name: str, request: AuditRequest, splits: NamedSplits) -> tuple[Ev
         settings, why = _forms(settings, splits)
         if not settings.forms:
             return None, why
-    # The default number of options is lowered where answers are few, one that was asked for is not.
+    # The default number of options is lowered if answers are few. A requested number is not.
     if "options" in values and "options" in audit.model_fields_set:
         _enough_options(settings, audit.options, splits)
     askable, reasons = _askable(settings, splits)
@@ -353,11 +353,11 @@ def _settings(name: str, request: AuditRequest, splits: NamedSplits) -> tuple[Ev
 
 
 _PASSED_ON = ("max_new_tokens", "forms", "gradient_norm", "options")
-"""Settings of an audit that evaluations have by the same name."""
+"""Settings of an audit that evaluations have under the same name."""
 
 
 def _enough_options(settings: Evaluation, options: int, splits: NamedSplits) -> None:
-    """Refuse a number of options that was set and that leaves out most of the forget items which fewer would ask."""
+    """Reject a requested number of options that excludes most of the forget items which fewer options would allow."""
 
     def count(n: int) -> int:
         return _askable(settings.model_copy(update={"options": n}), splits)[0]
@@ -365,7 +365,7 @@ def _enough_options(settings: Evaluation, options: int, splits: NamedSplits) -> 
     can, most = count(options), count(2)
     if 2 * can >= most:
         return
-    # Two can always be asked, so that there is one.
+    # Two options are always possible, so such a number exists.
     enough = next(n for n in range(options - 1, 1, -1) if count(n) == most)
     raise InputError(
         f"options = {options}: of the {most} forget items that {settings.name} can ask, {can} have that many answers "
@@ -374,11 +374,11 @@ def _enough_options(settings: Evaluation, options: int, splits: NamedSplits) -> 
 
 
 def _forms(settings: "FreeformSettings", splits: NamedSplits) -> tuple["FreeformSettings", list[str]]:
-    """`freeform` without the forms that this data has no questions for."""
+    """Return `freeform` without the forms that this data has no questions for."""
     forms, why = list(settings.forms), []
     for name in settings.forms:
         form = QUESTION_FORMS[name]
-        # Asked of the items, since an evaluation refuses all of its forms where one has no question.
+        # The forms are checked by item, since an evaluation rejects all of its forms if one has no question.
         if form.put and not any(form.texts(i) for i in splits.splits["forget"]):
             forms.remove(name)
             why.append(f"no forget item has {form.lacking}, so none was asked in the form {name} ({form.words})")
@@ -403,9 +403,9 @@ def _askable(settings: Evaluation, splits: NamedSplits) -> tuple[int, list[str]]
 
 
 def beyond_context(request: AuditRequest, attack: "Attack", questions: Sequence[Question]) -> str:
-    """Why a model cannot read the questions with the facts before them. Empty where all that lie on this disk can.
+    """Return why a model cannot read the questions with the facts before them. Empty if all local models can.
 
-    This needs their tokenisers and no weights.
+    This check needs their tokenisers but no weights.
     """
     if not attack.facts:
         return ""
@@ -415,13 +415,13 @@ def beyond_context(request: AuditRequest, attack: "Attack", questions: Sequence[
     tested = asked_by(attack)
     items, view = as_asked(attack, tested, request.splits.forget)
     for model in request.models:
-        # What is on the hub or served is not fetched for this.
+        # The check downloads nothing from the hub or a server.
         if not Path(model.model).expanduser().is_dir():
             continue
         try:
             read = outline(model_settings(request, model), finite=False)
         except InputError:
-            continue  # Said of the model itself when it is loaded.
+            continue  # Loading the model reports the error.
         for question in questions:
             every = question.settings.build_questions(items, (view,))
             put = [every[item.id] for item in tested.values() if item.id in every]
@@ -435,7 +435,7 @@ def beyond_context(request: AuditRequest, attack: "Attack", questions: Sequence[
 def within_reach(request: AuditRequest) -> AuditRequest:
     """Return the request without the tests that served models cannot take, listed in `untested`.
 
-    Each server reports its abilities once.
+    Each server is asked for its abilities once.
     """
     from vestige.attacks import ATTACKS
     from vestige.attacks.planning import find_attack
@@ -448,12 +448,12 @@ def within_reach(request: AuditRequest) -> AuditRequest:
     settings = request.settings
     changes: Fields = {n: () for n in ATTACKS if getattr(settings, n, ()) and find_attack(n).weights}
     gone = [find_attack(name).weights for name in changes]
-    # Each is `NAME KEY=VALUE ...`: the name comes before the settings.
+    # An entry is `NAME KEY=VALUE ...`: the name comes before the settings.
     further = {attack: find_attack(attack.split()[0]).weights for attack in settings.further}
     changes["further"] = tuple(attack for attack, weights in further.items() if not weights)
     gone += filter(None, further.values())
     parts = {name: find_eval(name).audit for name in settings.evals}
-    # In the order of the table, those of other packages behind.
+    # The order is that of the table. Evaluations of other packages come last.
     in_order = sorted(parts, key=lambda name: [*EVALS, name].index(name))
 
     def labels(need: str) -> list[str]:
@@ -462,7 +462,7 @@ def within_reach(request: AuditRequest) -> AuditRequest:
     untested = [
         _left_out(list(served), "without weights and whole next-token distributions", [*gone, *labels("distributions")])
     ]
-    # What one model cannot be asked is asked of none: verdicts compare all in the same formats.
+    # A test that one model cannot take is dropped for all, because verdicts compare all models in the same formats.
     needs = {"distributions"}
     if mute := [name for name, model in served.items() if not model.engine.scores]:
         untested.append(_left_out(mute, "whose server scores no answers", labels("scores")))
@@ -470,14 +470,14 @@ def within_reach(request: AuditRequest) -> AuditRequest:
         needs.add("scores")
     evals = tuple(name for name, part in parts.items() if part.needs not in needs)
     for name, model in served.items():
-        # Such a model may leak in its trace alone, and its answer may begin after the longest reply of the others.
+        # A reasoning model may leak in its trace alone, and its answer may begin after the longest reply of the others.
         if has_thought(" ".join(model.fingerprint)) and "reasoning" not in evals:
             evals = (*evals, "reasoning")
             untested.append(f"{listed([name])} reasons before it answers, so every model is asked `reasoning` too")
     forms = settings.forms
     if chats := [name for name, model in served.items() if not model.engine.prefills]:
         prefilled = ["prefilled answers"] if "prefilled" in forms and "freeform" in evals else []
-        # A chat server closes the assistant's turn, so that nothing can be put into its mouth.
+        # A chat server closes the assistant's turn, so a reply cannot be prefilled.
         forms = tuple(form for form in forms if form != "prefilled")
         untested.append(_left_out(chats, "asked by chat messages alone", prefilled))
     target = request.target.name
@@ -498,7 +498,7 @@ def within_reach(request: AuditRequest) -> AuditRequest:
 
 
 def _left_out(names: Sequence[str], why: str, untried: Sequence[str]) -> str:
-    """A sentence on a test that these models exclude for all. "" where there is nothing."""
+    """Return a sentence about a test that is dropped for all because of these models, or ""."""
     if not untried:
         return ""
     are = "is" if len(names) == 1 else "are"
@@ -506,7 +506,7 @@ def _left_out(names: Sequence[str], why: str, untried: Sequence[str]) -> str:
 
 
 def _may_have_changed(served: "Mapping[str, LoadedModel]") -> str:
-    """Whoever serves a model can serve another one under the same address."""
+    """Return the warning that a server can replace its model under the same address."""
     each, names = [], dict[str, list[str]]()
     for name, model in served.items():
         record = model.provenance()

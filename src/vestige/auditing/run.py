@@ -1,12 +1,13 @@
 """The audit of one forget set: every model gets the same questions and attacks, and the answers are judged.
 
-A plan of tasks that do nothing where their answers are there, so the same command resumes. Each task records the place
-of its answers in a file. Those files, and not the order of what ran, make the plan that is judged. Failed tasks are in
-it by name, and no claim that needs them holds. Judging needs no model, and `rejudge` does it again at other margins.
+An audit is a plan of tasks. A finished task is skipped, so the same command resumes. Each task records the location of
+its answers in a file. The judged plan is made from those files, not from the order of the tasks. Failed tasks are
+listed in it by name, and no claim that needs them passes. Judging needs no model, and `rejudge` repeats it with other
+margins.
 
 The tasks of an audit: evaluations of models, attacks, and the controls' reading of searched prompts.
 
-They do nothing where their answers are there. Each writes down, when it is done, where its answers lie.
+A finished task is skipped. Each task records the location of its answers when it is done.
 """
 
 import contextlib
@@ -94,14 +95,14 @@ if TYPE_CHECKING:
 
 
 def asking_tasks(run: RunFolder, request: AuditRequest) -> list[Task]:
-    """The tasks that ask every model, controls first.
+    """Return the tasks that evaluate every model, controls first.
 
     A positive control is trained after the target's evaluation, when its digest is known.
     """
     base = {"run": str(run.path), "request": request}
     after_target = (task_name(request.target.name, ""),)
     by_target = "indirect" in request.settings.evals
-    # In the progress that is shown this training counts as much as a hundred questions.
+    # In the displayed progress, this training counts as much as a hundred questions.
     making = [
         Task(making_name(m.name), suppress_task, base, after_target, 100.0) for m in request.in_order if not m.model
     ]
@@ -111,7 +112,7 @@ def asking_tasks(run: RunFolder, request: AuditRequest) -> list[Task]:
             evaluate_task,
             {**base, "model": model},
             tuple(task.name for task in making if not model.model)
-            # The digest of the target's weights is in the identity of the questions that it writes.
+            # The digest of the target's weights is part of the identity of the questions that it writes.
             + (after_target if by_target and model.role != "target" else ()),
             weight=float(sum(q.n_items for q in request.questions)),
         )
@@ -125,7 +126,7 @@ def attack_tasks(
 ) -> list[Task]:
     """Return the tasks that make each attack on the named models, one for each attack and model.
 
-    The models that never saw the facts then read the prompts that searches found, one task for each attack.
+    The unexposed models then read the prompts that searches found, in one task for each attack.
     """
     from vestige.attacks.planning import attack_of
 
@@ -140,7 +141,8 @@ def attack_tasks(
         weight += kind.passes(attack.plan)
         for model in attacked:
             arguments = {**base, "model": model, "attack": attack}
-            # The target's folder, which its evaluation makes, is there before another model is led by it.
+            # The target's evaluation makes its folder, so it comes before attacks on other models that the target
+            # guides.
             after = tuple(dict.fromkeys((task_name(model.name, ""), *(after_target if kind.guided else ()))))
             tasks.append(Task(task_name(model.name, attack.plan.name), attack_task, arguments, after, weight))
         if attack.plan.searches and attacked and request.names("retrained"):
@@ -163,7 +165,7 @@ def after_an_attack(questions: Sequence[Question], kind: str) -> tuple[Question,
     for question in questions:
         settings = question.settings
         if isinstance(settings, FreeformSettings):
-            # These are attacks by themselves (`gather`), and what both would bring is nobody's claim.
+            # These forms are attacks themselves (`gather`), and no claim is about their combination.
             forms = tuple(f for f in settings.forms if f not in ("prefilled", "sampled"))
             settings = settings.model_copy(update={"forms": forms})
             if not forms:
@@ -175,19 +177,19 @@ def after_an_attack(questions: Sequence[Question], kind: str) -> tuple[Question,
 
 
 def task_name(subject: str, attack: str) -> str:
-    """The task that attacks a subject, or that evaluates it where `attack` is empty."""
+    """Return the name of the task that attacks a subject, or that evaluates it if `attack` is empty."""
     if attack:
         return f"{attack}: {subject}"
     return f"evaluate {subject}"
 
 
 def making_name(control: str) -> str:
-    """The task that makes the positive control."""
+    """Return the name of the task that makes the positive control."""
     return f"make {control}"
 
 
 def suppression(request: AuditRequest, digest: str, start: str) -> "SuppressRequest":
-    """How the positive control is made of the target, whose digest and beginning these are."""
+    """Return the recipe of the positive control, given the digest and the initial model of the target."""
     from vestige.steps.controls import SuppressRequest
     from vestige.steps.subjects import own_dtype
 
@@ -233,9 +235,9 @@ def suppress_task(run: str, request: AuditRequest, report: OnShare) -> None:
 
 
 def subject_of(run: RunFolder, request: AuditRequest, model: AuditedModel) -> "Subject":
-    """The model as a subject, with its evidence in the run: in its own folder if that is there, otherwise in a new one.
+    """Return the model as a subject. Its evidence is in its own folder if that is in the run, otherwise in a new one.
 
-    Its weights are digested in memory by every process that loads them, so that no verdict is about corrupted files.
+    Every process that loads its weights digests them in memory, so that no verdict is about corrupted files.
     """
     from vestige.steps.subjects import any_subject
 
@@ -244,20 +246,20 @@ def subject_of(run: RunFolder, request: AuditRequest, model: AuditedModel) -> "S
     folder, settings = own_folder(model.model), model_settings(request, model)
     through = model_settings(request, request.target) if model.through_target else None
     home = None
-    # Nothing is written beside a model from elsewhere: its evidence lies in the run.
+    # The folder of an external model is read only: the run contains its evidence.
     if through is not None or folder is None or not folder.path.resolve().is_relative_to(run.path.resolve()):
         home = str(_home(run, model, folder).path)
     subject = any_subject(settings, home, role=model.role, name=model.name, verify=request.verify, through=through)
-    # What a server answers today is no matter of weights, so it is asked each time.
+    # A server's answers do not follow from known weights, so it is evaluated each time.
     stored = request.store and model.role != "unlearned" and not is_address(model.model)
     return replace(subject, reread=True, stored_for=request.read.device if stored else "")
 
 
 def _home(run: RunFolder, model: AuditedModel, folder: SubjectFolder | None) -> SubjectFolder:
-    """The place of a model's evidence in the run."""
+    """Return the location of a model's evidence in the run."""
     if model.role != "unlearned":
         return run.control(f"{model.name} through the target" if model.through_target else model.name)
-    # Vestige's own is known by its digest, wherever it lies, and any other by its path.
+    # The digest identifies Vestige's own models, wherever they are. The path identifies any other.
     path = Path(model.model).expanduser()
     if folder is not None and folder.done.is_file():
         origin = str(read_finished(folder.done, "digest")["digest"])
@@ -268,7 +270,7 @@ def _home(run: RunFolder, model: AuditedModel, folder: SubjectFolder | None) -> 
 
 
 def published_task(run: str, request: AuditRequest, report: OnShare) -> None:
-    """Refuse a target that does not show the published figures."""
+    """Reject a target that does not reproduce the published figures."""
     from vestige.steps.evaluate import check_published
 
     assert request.published is not None
@@ -277,7 +279,7 @@ def published_task(run: str, request: AuditRequest, report: OnShare) -> None:
 
 
 def evaluate_task(run: str, request: AuditRequest, model: AuditedModel, report: OnShare) -> None:
-    """Ask one model everything."""
+    """Run all evaluations on one model."""
     from vestige.steps.evaluate import EvaluateRequest, evaluate_together
 
     folder = RunFolder(Path(run))
@@ -293,10 +295,10 @@ def evaluate_task(run: str, request: AuditRequest, model: AuditedModel, report: 
 
 
 def _with_target(settings: Evaluation, run: RunFolder, request: AuditRequest) -> Evaluation:
-    """The settings with the target that writes the questions of `indirect`."""
+    """Return the settings with the target, which writes the questions of `indirect`."""
     from vestige.evals.indirect import IndirectSettings
 
-    # A served target has no weights to load beside a model.
+    # A served target has no weights to load next to a model.
     if not isinstance(settings, IndirectSettings) or not Path(request.target.model).expanduser().is_dir():
         return settings
     weights = subject_of(run, request, request.target).made.digest.weights
@@ -336,11 +338,11 @@ def prompt_bits_task(run: str, request: AuditRequest, attack: str, report: OnSha
     prompts = {name: read_prompt(folder_of_attack) for name, folder_of_attack in attacks.items()}
     readers = [m for m in request.models if m.role == "retrained"]
     lengths: dict[str, dict[str, float]] = {name: dict.fromkeys(prompt.points, 0.0) for name, prompt in prompts.items()}
-    # One reader is in memory at a time, so that the mean is summed up on the way.
+    # One reader is in memory at a time, so the mean is accumulated.
     for number, reader in enumerate(readers):
         subject = subject_of(folder, request, reader)
         for name, folder_of_attack in attacks.items():
-            # A prompt is measured as text: to another tokeniser or template it would be other tokens.
+            # A prompt is measured as text: another tokeniser or template would give other tokens.
             if read_versioned(folder_of_attack.spec, "reads")["reads"] != subject.made.digest.reads:
                 raise InputError(
                     f"{reader.name} and {name} have different tokenisers or chat templates, so a prompt found on one "
@@ -364,7 +366,7 @@ def _say_where(
     answers: Mapping[tuple[str, str], EvalFolder],
     attacked: AttackFolder | None,
 ) -> None:
-    """Written last by a task, of a subject and an attack: its existence means that all its answers are there.
+    """Record a finished task of a subject and an attack. Written last: if it exists, all its answers exist.
 
     `answers` are by point and evaluation.
     """
@@ -372,7 +374,7 @@ def _say_where(
     def within(path: Path) -> str:
         return str(path.resolve().relative_to(run.path.resolve()))
 
-    # Relative to the run, which may be moved or handed on.
+    # Paths are relative to the run, which may be moved or shared.
     done = TaskAnswers(
         within(subject.folder.path),
         tuple(AskedPlace(*task, *key, within(folder.path)) for key, folder in answers.items()),
@@ -410,9 +412,9 @@ class Audited:
 def run_audit(
     run: Path | str, request: AuditRequest, *, workers: int | None = None, show: Show = lambda _share, _note: None
 ) -> Audited:
-    """Ask, attack and judge. The evidence and the verdicts are in `run`. Resumes.
+    """Evaluate, attack and judge. The evidence and the verdicts are in `run`. The audit resumes if it is repeated.
 
-    Work is done in processes of its own, as `run_tasks` has it: two by default, or as many as there are GPUs.
+    Worker processes do the work, as in `run_tasks`: two by default, or one for each GPU.
     """
     folder = RunFolder(Path(run))
     check_request(request)
@@ -436,7 +438,7 @@ def seal_plan(run: Path | str, request: AuditRequest) -> SealedPlan:
     root = RunFolder(Path(run))
     folder = root.audit(request.splits.forget)
     with locked(root.lock):
-        # The first answer makes `asked`; the plan is written once all tasks ended.
+        # The first answer makes `asked`. The plan is written once all tasks have ended.
         if folder.plan.exists() or folder.asked.exists():
             raise InputError(
                 f"{folder.path} already has answers, and a plan must be sealed before. Give a new --output-dir"
@@ -450,12 +452,12 @@ def seal_plan(run: Path | str, request: AuditRequest) -> SealedPlan:
 
 
 def _to_seal(request: AuditRequest) -> Fields:
-    """All of a request that can change a verdict, except for its settings. Models are known by role and name."""
+    """Return everything in a request, except its settings, that can change a verdict. Models have role and name."""
     splits = request.splits.splits
     return {
         "forget set": request.splits.forget,
         "questions": {name: questions_digest(items) for name, items in sorted(splits.items())},
-        # Where they lie is no part of the plan: they need not exist yet.
+        # The models' locations are not part of the plan, since the models need not exist yet.
         "models": {role: list(request.names(role)) for role in ROLES},
         "seed": request.seed,
         "number format and template": [request.read.dtype or "float32", content_id(request.read.chat_template)],
@@ -475,11 +477,11 @@ def _write_settings(run: RunFolder, request: AuditRequest) -> None:
 def conduct(run: RunFolder, request: AuditRequest, *, workers: int, show: Show) -> Audited:
     """`run_audit` for a caller that holds the run's lock and has checked the request."""
     folder = run.audit(request.splits.forget)
-    # What an earlier audit with other settings left must not be taken for an answer to this one.
+    # Results of an earlier audit with other settings must not count as results of this one.
     shutil.rmtree(folder.asked, ignore_errors=True)
     sealed, contents = read_sealed_plan(folder), _to_seal(request)
     if sealed is not None:
-        # A plan that was sealed first is only proven by answers that came after it.
+        # A sealed plan is proven only by answers that are later than the seal.
         request = replace(request, store=False)
     request, readings = asked_alike(request)
     audit = _Audit(run, with_control(plan_audit(request)), readings, workers, show)
@@ -493,7 +495,7 @@ def conduct(run: RunFolder, request: AuditRequest, *, workers: int, show: Show) 
     if sealed is not None:
         changed = [name for name in contents if contents[name] != sealed.plan.get(name)]
         records = [read_provenance(EvalFolder(run.path / place.path).provenance) for place in plan.evaluations]
-        # A plan that was sealed once answers were there proves nothing of these.
+        # A plan that was sealed after an answer proves nothing about that answer.
         if early := sum(str(record["times"]["started"]) < sealed.time for record in records):
             changed.append(f"{early} of {len(records)} evaluations are older than the seal")
         plan = replace(plan, sealed=replace(sealed, changed=tuple(changed)))
@@ -503,9 +505,9 @@ def conduct(run: RunFolder, request: AuditRequest, *, workers: int, show: Show) 
 
 @dataclass
 class _Audit:
-    """An audit at work: it asks every model, then attacks those on which an attack can still change a verdict.
+    """A running audit: it evaluates every model, then attacks those on which an attack can still change a verdict.
 
-    `made` has by attack the models that it was made on.
+    `made` has, by attack, the models that were attacked.
     """
 
     run: RunFolder
@@ -519,9 +521,9 @@ class _Audit:
     done: float = 0.0
 
     def work(self) -> None:
-        """Ask, then make the attacks, the cheapest first, on the models that are undecided.
+        """Evaluate, then run the attacks, the cheapest first, on the undecided models.
 
-        Such a model does not fail "not recoverable" yet. Controls and the positive control are attacked with it.
+        An undecided model does not fail "not recoverable" yet. Controls and the positive control are attacked as well.
         """
         everyone = tuple(model.name for model in self.request.models)
         on_everyone = [(attack, everyone) for attack in self.request.attacks]
@@ -555,7 +557,7 @@ class _Audit:
     def _relearn_controls(self, whole: float) -> None:
         """Tune the controls on retained items, on which the claim about the benchmark rests.
 
-        The plain relearning comes first. The others are made where the claim holds by that one.
+        The plain relearning comes first. The others run only if the claim passes with it.
         """
         not_made = [a for a in self.request.attacks if relearns_retained(a.plan) and not self.made.get(a.plan.name)]
         outcomes = {"holds", "inconclusive"}
@@ -563,7 +565,7 @@ class _Audit:
             plan = self.plan()
             if not attacks or not plan.retrained:
                 return
-            # As if the attacks that were not made had not been planned.
+            # Skipped attacks are judged as if they had not been planned.
             so_far = tuple(a for a in plan.attacks if a.name not in plan.skipped or self.made.get(a.name))
             outcome = _outcome(*_answers(self.run, replace(plan, attacks=so_far, skipped={})))
             if not any(v.outcome in outcomes for v in outcome.verdicts if v.claim == "benchmark valid"):
@@ -573,7 +575,7 @@ class _Audit:
             outcomes = {"holds"}
 
     def _run_attacks(self, attacks: "Sequence[Attack]", whole: float) -> None:
-        # A model that could not be asked is not attacked: its own failure is told once.
+        # A model whose evaluation failed is not attacked, so its failure is reported once.
         folder = self.run.audit(self.request.splits.forget)
         asked = {model.name for model in self.request.models if answers_of(folder, model.name, "") is not None}
         if self.request.target.name not in asked:
@@ -584,7 +586,7 @@ class _Audit:
         self._run(attack_tasks(self.run, self.request, on_models), whole)
 
     def _run(self, tasks: Sequence[Task], whole: float) -> None:
-        """Run tasks, which are so much of the whole weight."""
+        """Run tasks, which are this part of the whole weight."""
         before, share = self.done, sum(task.weight for task in tasks) / whole
         self.failed |= run_tasks(tasks, workers=self.workers, show=lambda s, note: self.show(before + share * s, note))
         self.n_tasks += len(tasks)
@@ -592,7 +594,7 @@ class _Audit:
 
 
 def cheapest_first(attacks: "Sequence[Attack]") -> "list[list[Attack]]":
-    """The attacks in rounds: those that only ask, those that train, those that search for prompts. No empty round."""
+    """Return the attacks in rounds: prompts only, then training, then prompt searches. Empty rounds are omitted."""
     from vestige.attacks.planning import attack_of
 
     asking: list[Attack] = []
@@ -610,7 +612,7 @@ def cheapest_first(attacks: "Sequence[Attack]") -> "list[list[Attack]]":
 
 
 def _undecided(plan: AuditPlan, outcome: AuditOutcome) -> Names:
-    """The unlearned models that do not fail "not recoverable". Without controls no attack decides anything."""
+    """Return the unlearned models that do not fail "not recoverable". Empty without controls."""
     if not plan.retrained:
         return ()
     failing = {v.subject for v in outcome.verdicts if v.claim == "not recoverable" and v.outcome == "fails"}
@@ -622,7 +624,7 @@ def attacked_models(
 ) -> Names:
     """Return the models to attack because their claims are undecided.
 
-    An upper bound counts for no claim and uses one model. The target is attacked only by searches, which it leads.
+    An upper bound counts for no claim and uses one model. Only searches, which the target guides, attack the target.
     """
     if attack.shows_answers:
         return (*control, *undecided)[:1]
@@ -631,7 +633,7 @@ def attacked_models(
 
 
 def _said_of_skipped(skipped: Mapping[str, Sequence[str]], attacks: Sequence[PlannedAttack]) -> Sentences:
-    """Which attacks were not made on which unlearned models, in a sentence for each group of models."""
+    """Return a sentence for each group of unlearned models about the attacks that were skipped on them."""
     ceilings = [attack.name for attack in attacks if attack.name in skipped and attack.shows_answers]
     spared = [attack.name for attack in attacks if skipped.get(attack.name) and not attack.shows_answers]
     by_models = grouped(spared, lambda name: tuple(skipped[name]))
@@ -646,7 +648,7 @@ def _said_of_skipped(skipped: Mapping[str, Sequence[str]], attacks: Sequence[Pla
 
 
 def plan_audit(request: AuditRequest, *, contexts: bool = True) -> AuditRequest:
-    """The request with its questions and attacks. No model is loaded.
+    """Return the request with its questions and attacks. No model is loaded.
 
     With `contexts`, an attack whose prompts are too long for a model is left out. This needs the models' tokenisers.
     """
@@ -665,7 +667,7 @@ def plan_audit(request: AuditRequest, *, contexts: bool = True) -> AuditRequest:
         *attacks.untested,
         *(f"{name} was not tried: {reason}" for name, reason in reasons.items() if reason),
     )
-    # What one model cannot read is made on none, so that all have the same attacks.
+    # An attack that one model cannot read is dropped for all, so that all have the same attacks.
     tried = tuple(a for a in attacks.attacks if not reasons.get(a.plan.name))
     sentences = tuple(sentence(one_line(text, width=500)) for text in untested)
     return replace(request, questions=questions.evaluations, attacks=tried, untested=sentences)
@@ -674,7 +676,7 @@ def plan_audit(request: AuditRequest, *, contexts: bool = True) -> AuditRequest:
 def with_control(request: AuditRequest) -> AuditRequest:
     """Return the planned request with a positive control to train, if it is enabled, missing and needed."""
     attacked = request.attacks or attacks_of_freeform(request)
-    # Without controls no gain is told apart, on a positive control neither.
+    # Without controls, no gain can be interpreted, on a positive control neither.
     if not (request.settings.suppress and attacked and request.names("retrained")) or request.names("suppressed"):
         return request
     taken = [m.name for m in request.models]
@@ -698,19 +700,19 @@ def _plan(
     missing = []
     for model in request.models:
         for attack in attacks:
-            # Of a subject that was not evaluated its attacks are not told one by one.
+            # If a subject was not evaluated, its attacks are not listed one by one.
             if (model.name, attack) in answered or (attack and model.name not in folders):
                 continue
             if attack and model.name not in made.get(attack, ()):
                 continue
-            # Its own error, or that of the task it waited for.
+            # The reason is its own error, or the error of the task that it waited for.
             tasks = (task_name(model.name, attack), task_name(model.name, ""), making_name(model.name))
             reason = next((str(failed[task]) for task in tasks if task in failed), "it left no answers")
             missing.append(FailedTask(model.name, model.role, attack, reason))
     (target,) = request.names("target")
     unlearned = tuple(n for n in request.names("unlearned") if n in folders)
     if target not in folders or not unlearned:
-        # The evaluation that failed, and not an attack on another model.
+        # The relevant failure is the evaluation, and not an attack on another model.
         first = next(f for f in missing if not f.attack)
         raise PartialFailure(f"nothing can be judged: {first.subject} could not be evaluated: {first.reason}")
     models, origins = (target, *unlearned), Origins.read(run, folders, target)
@@ -784,13 +786,13 @@ def _odd_tokens(run: RunFolder, task_answers: Mapping[tuple[str, str], TaskAnswe
 
 
 def _shared_labels(forget: Sequence[Item]) -> dict[str, dict[str, str]]:
-    """Return the labels that several forget items share and that can be guessed together: the answer, the attribute."""
+    """Return labels that several forget items share and that can be guessed together: the answer, the attribute."""
     answers = {i.id: content_id(normalised(i.answer), length=12) for i in forget}
     attributes = {i.id: i.attribute for i in forget if i.attribute is not None}
     labels = {}
     for kind, by_item in {"answer": answers, "attribute": attributes}.items():
         times = Counter(by_item.values())
-        # One answer to all questions tells no fact from another.
+        # If all questions have the same answer, it does not distinguish facts.
         if len(times) > 1:
             labels[kind] = {item: label for item, label in by_item.items() if times[label] > 1}
     return labels
@@ -812,10 +814,10 @@ def attacks_of_freeform(request: AuditRequest) -> tuple[PlannedAttack, ...]:
 
 
 def _answers(run: RunFolder, plan: AuditPlan) -> tuple[AuditPlan, ScoreTable]:
-    """What `read_answers` reads. Evaluations that are not Vestige's own say their formats themselves."""
+    """Return the result of `read_answers`. Evaluations of other packages define their own formats."""
     from vestige.evals import find_eval
 
-    # Only these are loaded: of Vestige's own nothing is, since judging needs no torch.
+    # Only evaluations of other packages are loaded: judging needs no torch.
     formats: list[Format] = []
     for name in plan.settings.get("evals", ()):
         if name not in FORMATS_OF:
@@ -826,12 +828,12 @@ def _answers(run: RunFolder, plan: AuditPlan) -> tuple[AuditPlan, ScoreTable]:
 def judge_plan(
     run: RunFolder, folder: AuditFolder, plan: AuditPlan, table: ScoreTable | None = None, *, anew: bool = False
 ) -> AuditOutcome:
-    """Judge the score table of a plan, and write the outcome and all verdicts. Without a table, read the stored one.
+    """Judge the score table of a plan, and write the outcome and all verdicts. Without a table, use the stored one.
 
     Unless `anew` is set, an existing outcome of the same plan, scores and code is used.
     """
     basis = content_id([asdict(plan), code_digest(), RESAMPLES], length=64)
-    # An outcome that is damaged, or of an older version, is judged again and not refused.
+    # A damaged outcome, or one of an older version, is judged again and not rejected.
     with contextlib.suppress(InputError, OSError):
         if not anew and read_sealed(folder.judged, "basis")["basis"] == basis:
             outcome = read_outcome(folder)
@@ -849,7 +851,7 @@ def judge_plan(
 
 
 def write_scores(run: RunFolder, plan: AuditPlan, table: ScoreTable) -> AuditPlan:
-    """Write the score table and the plan that is judged by it, which is returned."""
+    """Write the score table and its plan. Return the plan."""
     folder = run.audit(plan.forget)
     write_table(folder.scores, table)
     plan = replace(plan, table=file_digest(folder.scores))
@@ -858,27 +860,27 @@ def write_scores(run: RunFolder, plan: AuditPlan, table: ScoreTable) -> AuditPla
 
 
 def _outcome(plan: AuditPlan, table: ScoreTable) -> AuditOutcome:
-    """Judge the scores. Nothing is written."""
+    """Judge the scores and write nothing."""
     outcome = with_readings(drop_failed_evidence(judge(Case(plan, table)), plan), plan)
-    # First what bears on every verdict, since a report shows few at once.
+    # Sentences that affect every verdict come first, since a report shows only a few.
     untested = dict.fromkeys([*filter(None, [plan.told_by]), *plan.untested, *outcome.untested])
     return replace(outcome, untested=tuple(untested))
 
 
 def _compare_with_first_judgement(folder: AuditFolder, plan: AuditPlan, outcome: AuditOutcome) -> AuditOutcome:
-    """The outcome with the first judgement of the same answers, if that was at other thresholds. Both are kept.
+    """Return the outcome with the first judgement of the same answers, if its thresholds differed. Both are kept.
 
     With equal thresholds and answers, a different verdict means different rules, and a sentence reports this.
     Judgements of other answers under the same name are kept and shown as well.
     """
     places = [asdict(entry) for entry in plan.evaluations] + [asdict(entry) for entry in plan.attacked]
-    # A place is named by all that can change its answers, so that places tell whether these are the same.
+    # A path contains everything that can change its answers, so equal paths mean equal answers.
     answers = content_id(places, length=32) if places else plan.table
     verdicts = tuple((v.subject, v.claim, v.outcome) for v in outcome.verdicts)
     recorded = read_judgements(folder)
     before = [judgement for judgement in recorded if judgement.answers == answers]
     others = tuple(judgement for judgement in recorded if judgement.answers != answers)
-    # Judged again to the same end nothing is added, so that the first time stays.
+    # A repeated judgement with the same result adds nothing, so the first time stays.
     if not before or (before[-1].thresholds, before[-1].verdicts) != (outcome.thresholds, verdicts):
         now = datetime.now(UTC).isoformat(timespec="seconds")
         before.append(DatedJudgement(now, outcome.thresholds, verdicts, answers))
@@ -903,7 +905,7 @@ def _compare_with_first_judgement(folder: AuditFolder, plan: AuditPlan, outcome:
 
 
 def _without_exposure(plan: AuditPlan) -> AuditPlan:
-    """The plan without the evaluation `exposure`, which earlier versions judged against alternatives."""
+    """Return the plan without the evaluation `exposure`, which earlier versions judged against alternatives."""
     evals = plan.settings.get("evals", ())
     if "exposure" not in evals:
         return plan
@@ -917,7 +919,7 @@ def _without_exposure(plan: AuditPlan) -> AuditPlan:
 
 
 def rejudge(run: Path | str, changes: Record | None = None) -> list[AuditOutcome]:
-    """Every audit in `run` judged anew from its answers, with other thresholds if given. No model is loaded."""
+    """Judge every audit in `run` again from its answers, with other thresholds if given. No model is loaded."""
     folder = RunFolder(Path(run))
     unknown = sorted(set(changes or {}) - set(Thresholds.model_fields))
     if unknown:
@@ -931,15 +933,15 @@ def rejudge(run: Path | str, changes: Record | None = None) -> list[AuditOutcome
     with locked(folder.lock):
         for audit_folder in places:
             plan = read_plan(audit_folder)
-            # Settings of earlier versions that are gone chose questions or attacks, and judge nothing.
+            # Settings that earlier versions had chose questions or attacks and do not affect the judgement.
             known = {name: value for name, value in plan.settings.items() if name in AuditSettings.model_fields}
             settings = AuditSettings.build({**known, **(changes or {})}, where=str(audit_folder.plan))
-            # The margins of the last judgement stand in the plan; the first one's are in `judgements`.
+            # The plan has the margins of the last judgement. Those of the first are in `judgements`.
             plan = _without_exposure(replace(plan, settings=settings.identity()))
             if plan.evaluations:
                 plan = with_soundness(folder, plan)
             if plan.evaluations and not is_current(audit_folder.scores):
-                # Of an audit that was made before there were such score tables.
+                # The audit is older than these score tables.
                 plan = write_scores(folder, *_answers(folder, plan))
             else:
                 write_plan(audit_folder, plan)

@@ -36,11 +36,11 @@ class AuditSettings(Thresholds, LeakJudgeSettings):
     relearn: tuple[Material, ...] = ("retain", "related", "unrelated", "forget_part", "forget")
     """The material of relearning. None with ''."""
     relearn_items: tuple[PositiveInt, ...] = (50,)
-    """The number of items. Several numbers are several attacks."""
+    """The number of items for relearning. Each value is a separate attack."""
     relearn_epochs: PositiveInt = 3
     """Epochs of relearning."""
     relearn_curve: bool = False
-    """Ask after every epoch of relearning, and not after the last one alone."""
+    """Evaluate after every epoch of relearning, and not only after the last one."""
     relearn_rate: PositiveFloat = 2e-4
     """Learning rate of relearning."""
     relearn_rank: int = Field(default=128, ge=0)
@@ -54,41 +54,41 @@ class AuditSettings(Thresholds, LeakJudgeSettings):
     relearn_batch_size: PositiveInt = 1
     """Rows per step of relearning."""
     quantize: tuple[Bits, ...] = (8, 4)
-    """Bits of a weight to round to; nf4 has 16 levels of its own."""
+    """The number of bits per weight after rounding. nf4 has its own 16 levels."""
     ablate: tuple[PositiveInt, ...] = (50,)
-    """From how many forget questions to take the direction that is then removed (directional ablation)."""
+    """The number of forget questions from which to estimate the direction that is removed (directional ablation)."""
     in_context: tuple[PositiveInt, ...] = (8,)
-    """How many retained items to show before the question."""
+    """The number of retained items to show before the question."""
     gcg: tuple[PositiveInt, ...] = ()
-    """How many forget items to search an answer-eliciting suffix on (GCG). Off by default."""
+    """The number of forget items on which to search an answer-eliciting suffix (GCG). Off by default."""
     prefix: tuple[PositiveInt, ...] = ()
-    """How many forget items to search a target-eliciting prefix on. Off by default."""
+    """The number of forget items on which to search a target-eliciting prefix. Off by default."""
     prompt_tokens: PositiveInt | None = None
-    """Length of searched prompts in tokens. By default each search's own."""
+    """Length of searched prompts in tokens. Each search has its own default."""
     prompt_steps: PositiveInt | None = None
     """Steps of a search."""
     prompt_candidates: PositiveInt | None = None
     """Prompts tried in each step."""
-    # Out of the identity where it is empty, as of audits that were made before there was such a setting.
+    # An empty value is not part of the identity, so that older audits keep theirs.
     further: TextTuple = Field(default=(), exclude_if=not_)
     """Further attacks, by name (`vestige list attacks`), each as NAME or as "NAME KEY=VALUE ..."."""
-    # Out of the identity where it is not set, for the same reason.
+    # The default is not part of the identity, for the same reason.
     all_attacks: bool = Field(default=False, exclude_if=not_)
-    """Make every attack on every model, also where it can change no verdict."""
+    """Run every attack on every model, even if it can change no verdict."""
     suppress: bool = True
-    """Make a positive control: a target that is taught to keep silent."""
+    """Make a positive control: a target that is trained to refuse."""
     suppress_epochs: PositiveInt = 20
-    """At most this many epochs for it."""
+    """The maximum number of epochs for it."""
     suppress_rate: PositiveFloat = 5e-4
     """Learning rate for it."""
     suppress_rank: PositiveInt = 8
     """LoRA rank for it."""
     max_new_tokens: PositiveInt = 64
-    """Longest reply, in tokens."""
+    """The maximum length of a reply, in tokens."""
     kept_items: PositiveInt = 400
     """The maximum number of items of each other split, drawn by the seed."""
     memory_items: PositiveInt = 100
-    """At most this many items for the evaluation memory."""
+    """The maximum number of items for the evaluation memory."""
     acr_items: PositiveInt = 8
     """Forget items for the evaluation acr. Fewer than 8 cannot be used."""
     options: int = Field(default=4, ge=2, le=MOST_OPTIONS)
@@ -96,7 +96,7 @@ class AuditSettings(Thresholds, LeakJudgeSettings):
     membership: tuple[MemberScore, ...] = get_args(MemberScore)
     """Membership scores to compute."""
     gradient_norm: bool = False
-    """Compute the gradient norm too: one backward pass an item."""
+    """Also compute the gradient norm, with one backward pass for each item."""
 
     @field_validator("further")
     @classmethod
@@ -120,11 +120,11 @@ QUICK: Record = {
 }
 """A quick audit: the plain, multiple-choice and paraphrased question, one relearning and one rounding.
 
-It has no positive control, no membership scores, no relearning on retained items and reads no blocks: three of the five
-claims that it judges can fail and cannot pass.
+It has no positive control, no membership scores and no relearning on retained items, and does not read hidden states.
+Three of the five claims that it judges can fail and cannot pass.
 """
 QUICK_OPEN: tuple[Claim, ...] = ("not recoverable", "indistinguishable", "benchmark valid")
-"""The claims that a quick audit can fail and cannot let hold."""
+"""The claims that a quick audit can fail but not pass."""
 QUICK_SAID = (
     "a quick audit judges five of the six claims: not expressed and utility preserved can pass and fail; not "
     "recoverable, indistinguishable and benchmark valid can only fail, since it has two attacks, no positive control "
@@ -133,7 +133,7 @@ QUICK_SAID = (
 
 
 def check_quick(settings: Iterable[str]) -> TextTuple:
-    """Return a sentence on the limits of a quick audit. Refuses settings that it chooses itself, and other attacks."""
+    """Return a sentence on the limits of a quick audit. Reject settings that it sets itself, and other attacks."""
     for name in settings:
         if name in (*QUICK, "--attacks", "--suppressed"):
             raise InputError(f"a quick audit chooses its questions, attacks and controls. Leave {name} or quick out")

@@ -1,12 +1,12 @@
 """Turn one score table into a run like any other: its plan, its models' folders, its verdicts.
 
-Plan, judgement and files are the same as for an audit's own answers, so that the table can be judged again at other
+Plan, judgement and files are the same as for an audit's own answers, so the table can be judged again with other
 margins.
 
-One table of scores, a row for each answer of a model to a question, as it is read and checked.
+A table of scores has one row for each answer of a model to a question.
 
-Scores come from the user's own tool, in any language. docs/logs.md describes the columns. Shares are in [0, 1], bits
-are log2 of the answer's probability, and of an `order` only larger and smaller counts.
+The scores come from the user's own tool, in any language. docs/logs.md describes the columns. Shares are in [0, 1],
+bits are log2 of the answer's probability, and an `order` counts only by rank.
 """
 
 import math
@@ -76,7 +76,7 @@ COLUMNS: Mapping[str, str] = {
     "answer": "the true answer, to be shown",
     "reply": "what the model said, to be shown",
 }
-"""The columns of a table of scores. All but model, role, item and score may be left out."""
+"""The columns of a table of scores. All except model, role, item and score are optional."""
 NEEDED = ("model", "role", "item")
 SPLITS: tuple[Split, ...] = get_args(Split)
 UNITS = ("share", "bits", "order")
@@ -84,13 +84,13 @@ ROLES: tuple[Role, ...] = get_args(Role)
 DIRECTIONS: Mapping[str, Literal[1, -1]] = {"higher": 1, "lower": -1}
 YES = "yes"
 _LEAST_USED = 0.5
-"""The part of a stated range that the scores of all models have to use."""
+"""The minimum part of a given range that the scores of all models must use."""
 _HITS = 0.95
-"""The share of scores of 0 or 1 from which a format counts hits."""
+"""The minimum share of scores of 0 or 1 for a correct/incorrect format."""
 
 
 class Unfit(InputError):
-    """The scores of one model cannot be judged next to the others. `name` is the model's."""
+    """The scores of one model cannot be judged next to the others. `name` is the model's name."""
 
     def __init__(self, name: str, message: str) -> None:
         super().__init__(message)
@@ -103,9 +103,9 @@ _DEFAULTS = {"split": "forget", "format": "score", "unit": "share", "direction":
 
 
 def read_scores(table: Any) -> list[Fields]:
-    """The rows of a table: a file, a list of mappings, or an object that Arrow reads as a table, such as a DataFrame.
+    """Return the rows of a table: a file, a list of mappings, or a table that Arrow can read, such as a DataFrame.
 
-    A row is one model's score on one question. It is without the columns `wording`, `low` and `high`.
+    A row is one model's score on one question, without the columns `wording`, `low` and `high`.
     """
     if isinstance(table, str | PathLike):
         placed = _of_file(Path(table))
@@ -122,14 +122,14 @@ def read_scores(table: Any) -> list[Fields]:
 
 
 def refuse_unused_range(name: str, scores: Sequence[float]) -> None:
-    """Refuse the range of a score if all models use less than half of it: a wider range makes a pass easier.
+    """Reject the range of a score if all models use less than half of it: a wider range makes a pass easier.
 
     Args:
         name: The name of the score.
         scores: The scores of all models as shares of the range. NaN is a missing score.
 
     Raises:
-        InputError: The highest and the lowest score are too near to each other.
+        InputError: The highest and the lowest score are too close to each other.
     """
     lowest, highest = np.nanmin(scores), np.nanmax(scores)
     if highest - lowest < _LEAST_USED:
@@ -140,7 +140,7 @@ def refuse_unused_range(name: str, scores: Sequence[float]) -> None:
 
 
 def _refuse_mixed(placed: Sequence[tuple[str, Record]], rows: Sequence[Fields]) -> None:
-    """Refuse per cent signs on some scores of a format, two ranges, and names of models that differ in case alone."""
+    """Reject per cent signs on only some scores of a format, two ranges, and model names that differ only in case."""
     written: dict[str, list[Any]] = {}
     ranges: dict[str, tuple[float | None, ...]] = {}
     scaled: dict[str, list[float]] = {}
@@ -173,7 +173,7 @@ def _refuse_mixed(placed: Sequence[tuple[str, Record]], rows: Sequence[Fields]) 
 
 
 def _of_file(path: Path) -> list[tuple[str, Record]]:
-    """The rows of a file with their places. In JSON they may be a list below one key, or each column a list."""
+    """Return the rows of a file with their places. In JSON they may be a list below one key, or each column a list."""
     read = read_table(path)
     if len(read.rows) == 1:
         only = read.rows[0].values
@@ -191,11 +191,11 @@ def _of_file(path: Path) -> list[tuple[str, Record]]:
 
 
 _INDEX = ("", "unnamed: 0", "rownames", "row.names", "x", "...1")
-"""Names of the column that numbers the rows in files from R and pandas."""
+"""Names of the row number column in files from R and pandas."""
 
 
 def _spelled(where: str, row: Record) -> Fields:
-    """The row with the names of columns in lower case, and without a column that numbers the rows."""
+    """Return the row with column names in lower case, and without a column of row numbers."""
     named: Fields = {}
     for key, value in row.items():
         name = str(key).strip().lower()
@@ -208,7 +208,7 @@ def _spelled(where: str, row: Record) -> Fields:
 
 
 def _records(table: Any) -> list[Record]:
-    """The rows of a DataFrame of pandas or polars, of an Arrow table, or of a data set. NaN becomes None."""
+    """Return the rows of a DataFrame of pandas or polars, of an Arrow table, or of a data set. NaN becomes None."""
     try:
         if isinstance(table, Mapping):
             # pandas writes each column as an object by index.
@@ -219,7 +219,7 @@ def _records(table: Any) -> list[Record]:
         elif hasattr(table, "to_dicts"):
             rows = table.to_dicts()
         elif hasattr(table, "to_list"):
-            # A data set, whose to_dict gives columns.
+            # The table is a data set, whose to_dict gives columns.
             rows = list(table.to_list())
         else:
             rows = table.to_dict("records")
@@ -252,7 +252,7 @@ def _scored(where: str, row: Record) -> Fields:
             raise InputError(
                 f"{where}: the column {name} is empty, and it needs {COLUMNS[name]}. Delete a row that sums up others."
             )
-    # With wordings `item` names the fact, and each of them is an item by itself.
+    # With wordings, `item` names the fact, and each wording is a separate item.
     wording = text.pop("wording")
     text["fact"] = text["fact"] or (text["item"] if wording else "")
     text["item"] = f"{text['item']} ({wording})" if wording else text["item"]
@@ -270,11 +270,11 @@ def _scored(where: str, row: Record) -> Fields:
 
 
 _NUMBERS = ("score", "chance", "low", "high", "drawn_from")
-"""The columns that hold numbers."""
+"""The numeric columns."""
 
 
 def _of_range(where: str, number: float | None, low: float | None, high: float | None) -> float | None:
-    """A score as a share of its range: 4 of 1 to 5 is 0.75."""
+    """Return a score as a share of its range: 4 of 1 to 5 is 0.75."""
     low, high = low or 0.0, 1.0 if high is None else high
     if not low < high:
         raise InputError(f"{where}: the range from {low:g} to {high:g} holds nothing. Give low and high.")
@@ -296,12 +296,12 @@ def _text(where: str, name: str, value: Any) -> str:
 
 
 def _number(where: str, name: str, value: Any) -> float | None:
-    """The number, or None where the column is empty, as R and spreadsheets write either."""
+    """Return the number, or None if the column is empty, in the spelling of R or of spreadsheets."""
     if value is None:
         return None
     if isinstance(value, str) and is_empty(value):
         return None
-    # TRUE and FALSE of R and Excel, decimal commas, and words such as "correct".
+    # The parser reads TRUE and FALSE of R and Excel, decimal commas, and words such as "correct".
     number = number_of(value)
     if number is None or not math.isfinite(number):
         raise InputError(
@@ -344,14 +344,14 @@ class ModelScores(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The name of the measurement. The bits of an answer have a name of their own next to its probability."""
+        """The name of the measurement. The bits of an answer have a different name from its probability."""
         if self.unit == "bits":
             return f"{self.format}, bits"
         return self.format
 
 
 def columns_of(rows: Iterable[Fields]) -> list[ModelScores]:
-    """The rows by model and measurement. Rows that contradict each other are in columns of their own."""
+    """Return the rows by model and measurement. Contradictory rows are in separate columns."""
     columns = []
     for of_column, its_rows in grouped(rows, itemgetter(*_OF_COLUMN)).items():
         values = {name: tuple(map(itemgetter(name), its_rows)) for name in _OF_QUESTION}
@@ -375,7 +375,7 @@ def columns_of(rows: Iterable[Fields]) -> list[ModelScores]:
 
 
 def score_table(columns: Sequence[ModelScores]) -> ScoreTable:
-    """The scores as a score table.
+    """Return the scores as a score table.
 
     Raises:
         InputError: A value is invalid, or contradicts another one.
@@ -386,7 +386,7 @@ def score_table(columns: Sequence[ModelScores]) -> ScoreTable:
     for column in columns:
         _check_column(said, column)
         of_questions = column.items, column.splits, column.scopes, column.facts, column.groups, column.questions
-        # A thousand models are asked the same questions.
+        # A thousand models share the same questions.
         if of_questions not in checked:
             checked.add(of_questions)
             _check_questions(said, column)
@@ -434,7 +434,7 @@ def _measurement(said: _Said, name: str, columns: Sequence[ModelScores]) -> Meas
         usual = "own words"
     scores = np.concatenate([column.scores for column in columns])
     scores = scores[~np.isnan(scores)]
-    # A few halves among hits must not switch their tests off.
+    # A few halves among hits must not disable their tests.
     hits = int(np.isin(scores, (0.0, 1.0)).sum()) >= _HITS * len(scores)
     kinds: Mapping[str, tuple[ScoreType, float | None, float | None]] = {
         "share": ("hit" if hits else "overlap", 0.0, 1.0),
@@ -454,16 +454,16 @@ def _measurement(said: _Said, name: str, columns: Sequence[ModelScores]) -> Meas
 
 
 def _check_column(said: _Said, column: ModelScores) -> None:
-    """Refuse a value that its column cannot hold, or that contradicts an earlier one about the model or the format."""
+    """Reject a value that is invalid in its column, or that contradicts an earlier one for the model or format."""
     where, name = _where(column, 0), column.name
     _agree(said, where, "role", column.model, column.role, ROLES)
     _agree(said, where, "unit", name, column.unit, UNITS)
     _agree(said, where, "direction", name, column.direction, tuple(DIRECTIONS))
     _agree(said, where, "question type", name, column.question_type, get_args(QuestionType))
-    # A ratio is judged less strictly, so one row must not speak for the others.
+    # A ratio is judged less strictly, so one row must not decide for the others.
     _agree(said, where, "ratio", name, column.ratio or "no", (YES, "no"))
     if column.unit == "bits":
-        # One prior and one margin are those of the true answer's bits.
+        # The prior and the margin in bits apply to the true answer's bits only.
         _agree(said, where, "format in bits", "", name, ())
         if column.direction != "higher":
             raise InputError(f"{where}: more bits mean that the model knows. Leave the direction out.")
@@ -473,14 +473,14 @@ _ALLOWED: Mapping[str, Items] = {"split": SPLITS, "scope": get_args(Scope)}
 
 
 def _check_questions(said: _Said, column: ModelScores) -> None:
-    """Refuse a question that the column has twice, or that it describes otherwise than an earlier one."""
+    """Reject a question that occurs twice in the column, or whose description contradicts an earlier one."""
     kinds = ("split", "scope", "fact", "group", "question")
     described = (column.splits, column.scopes, column.facts, column.groups, column.questions)
     for kind, values in zip(kinds, described, strict=True):
         allowed = _ALLOWED.get(kind, ())
         for place, value in enumerate(values):
             item = column.items[place]
-            # The place in words is needed for an error alone, and takes longer than all else here.
+            # The description of the place is needed for an error only, and takes longer than all other steps here.
             if value and (said.get((kind, item)) != value):
                 _agree(said, _where(column, place), kind, item, value, allowed)
     if len(set(column.items)) < len(column.items):
@@ -489,10 +489,10 @@ def _check_questions(said: _Said, column: ModelScores) -> None:
 
 
 def _refuse_untold(columns: Sequence[ModelScores]) -> None:
-    """Refuse what a row states of a measurement or question if the target's rows state nothing of it.
+    """Reject statements about a measurement or question if the target's rows contain none.
 
-    A model that is judged must not choose how it is measured: which of its answers can be guessed, count as one fact or
-    as one event. A question that the target was not asked is untested, whatever is stated of it.
+    A judged model must not choose how it is measured: which of its answers can be guessed, or count as one fact or one
+    event. A question without a score of the target is untested, whatever the rows state about it.
     """
     of_target: dict[tuple[str, str], str] = {}
     measured: set[str] = set()
@@ -507,7 +507,7 @@ def _refuse_untold(columns: Sequence[ModelScores]) -> None:
 
 
 def _stated(column: ModelScores) -> dict[tuple[str, str], str]:
-    """What the rows of a column state, by kind and by format or question."""
+    """Return the statements in the rows of a column, by kind and by format or question."""
     stated = {}
     if column.question_type:
         stated["question type", column.name] = column.question_type
@@ -536,14 +536,14 @@ def _where(column: ModelScores, place: int) -> str:
 
 
 def _formats(table: ScoreTable) -> tuple[Format, ...]:
-    """Each measurement of shares is a format."""
+    """Return a format for each measurement in shares."""
     formats = []
     for name, measurement in table.measurements.items():
         if measurement.score_type in ("bits", "order"):
             continue
         if name.endswith(HITS) and name.removesuffix(HITS) in table.measurements:
             continue
-        # Hits have a known chance and another prior than graded scores.
+        # Hits have a known chance level and another prior than graded scores.
         counts = measurement.score_type == "hit"
         hits = name if counts or table.chances.get(name) else ""
         if f"{name}{HITS}" in table.measurements:
@@ -563,7 +563,7 @@ def _formats(table: ScoreTable) -> tuple[Format, ...]:
 
 
 COMMAND = "judge"
-"""The command that run.toml records for a run of scores."""
+"""The command in run.toml for a run of scores."""
 EVAL = "table"
 """The name of an attack from a table."""
 
@@ -580,7 +580,7 @@ NOTHING_ASKED: Record = {
     "in_context": (),
     "suppress": False,
 }
-"""The audit settings for evaluations and attacks, which a table replaces."""
+"""The audit settings for evaluations and attacks, all empty, since a table replaces them."""
 
 
 def judge_table(
@@ -601,10 +601,10 @@ def judge_table(
         columns: The scores.
         forget: The name of the forget set.
         margins: `Thresholds` by name.
-        source: Where the scores are from.
+        source: The origin of the scores.
         untested: Sentences on unreadable parts.
         banked: The laboratories of controls from the bank, by name.
-        predicted: How the controls were predicted, where none was retrained.
+        predicted: How the controls were predicted, if nobody retrained one.
     """
     run.refuse_others_files()
     with locked(run.lock):
@@ -622,9 +622,9 @@ def judge_table(
 
 
 def _with_stated(plan: AuditPlan, columns: Sequence[ModelScores]) -> AuditPlan:
-    """The plan with the stated scopes, and sizes and groups of splits of which a part was asked.
+    """Return the plan with the stated scopes, and the sizes and groups of splits that were only partly evaluated.
 
-    The target's rows state them. A model to be judged must not decide which of its answers count.
+    The target's rows contain them. A judged model must not decide which of its answers count.
     """
     scopes: dict[str, Scope] = {}
     edges: TextByName = {}
@@ -636,7 +636,7 @@ def _with_stated(plan: AuditPlan, columns: Sequence[ModelScores]) -> AuditPlan:
         of_questions = zip(column.items, column.splits, column.groups, column.drawn_from, strict=False)
         for item, split, group, size in of_questions:
             sizes[split] = max(sizes.get(split, 0), size)
-            # Questions of one group are drawn together.
+            # Questions of one group are resampled together.
             if size and group and split != "forget":
                 edges[item] = group
     return replace(plan, scopes=scopes, sizes=sizes, edges=edges)
@@ -652,7 +652,7 @@ def plan_of(
 ) -> AuditPlan:
     """Return the plan that the table implies.
 
-    Measurements of the forget set that no unlearned model has are taken out of the table.
+    Measurements of the forget set that no unlearned model has are removed from the table.
 
     Raises:
         InputError: A role is missing, or one model has two names.
@@ -686,7 +686,7 @@ def plan_of(
 
 
 def _facts_and_groups(table: ScoreTable, forget: Sequence[str]) -> tuple[TextByName, TextByName]:
-    """Return by question the first one about the same fact, and its group."""
+    """Return, by question, the first question about the same fact, and its group."""
     first: TextByName = {}
     facts: TextByName = {}
     groups: TextByName = {}
@@ -701,7 +701,7 @@ def _facts_and_groups(table: ScoreTable, forget: Sequence[str]) -> tuple[TextByN
 
 
 def settings_of(margins: Record) -> AuditSettings:
-    """The settings of an audit that asks nothing, at these margins. Any other value is refused by name."""
+    """Return the settings of an audit without evaluations, with these margins. Any other value is rejected by name."""
     for name in margins:
         if name not in Thresholds.model_fields:
             hint = closest(name, list(Thresholds.model_fields))
@@ -710,7 +710,7 @@ def settings_of(margins: Record) -> AuditSettings:
 
 
 def _names_by_role(table: ScoreTable) -> dict[str, list[str]]:
-    """The models in each role. Refused where they cannot be judged."""
+    """Return the models in each role. Reject a table that cannot be judged."""
     names: dict[str, list[str]] = {role: [m for m, its in table.roles.items() if its == role] for role in ROLES}
     if len(names["target"]) != 1:
         many = f"has {len(names['target'])} ({listed(names['target'])})" if names["target"] else "has none"
@@ -730,7 +730,7 @@ def _names_by_role(table: ScoreTable) -> dict[str, list[str]]:
 
 
 def _refuse_unshared(table: ScoreTable, names: Mapping[str, Sequence[str]]) -> None:
-    """Refuse a model that was asked about the forget set, and nothing of it in a score that the target has too."""
+    """Reject a model that has scores of the forget set, but none that the target has too."""
     forget = set(table.items("forget"))
 
     def asked(model: str) -> dict[str, set[str]]:
@@ -755,9 +755,9 @@ def _refuse_unshared(table: ScoreTable, names: Mapping[str, Sequence[str]]) -> N
 
 
 def _refuse_copies(table: ScoreTable) -> Sentences:
-    """Refuse a control with the scores of another model throughout, and say in a sentence which subjects are alike.
+    """Reject a control whose scores all equal another model's, and say in a sentence which subjects are alike.
 
-    Two trainings may well give the same hits, or nothing at all, but not the same graded scores. A copy of an unlearned
+    Two trainings may have the same hits, or no hits at all, but not the same graded scores. A copy of an unlearned
     model, or one that equals the target, does not affect the others.
     """
     scores: dict[str, dict[str, tuple[Items, bytes]]] = {}
@@ -785,18 +785,19 @@ def _refuse_copies(table: ScoreTable) -> Sentences:
 
 
 _DISTINCT = 10
-"""Different scores from which two trainings do not score the same on all questions of a split."""
+"""The number of different scores from which two trainings do not have the same scores on all questions of a split."""
 
 
 def _drop_copied(table: ScoreTable, names: Mapping[str, Sequence[str]]) -> Sentences:
-    """Take out a control's scores on kept questions that are another model's to the last digit, and say so.
+    """Remove a control's scores on kept questions that equal another model's exactly, and report it.
 
-    A control that is another model altogether was refused. One whose scores differ on the forget set is a model of its
-    own, so that the equal ones were copied between logs. They show nothing, and would make the two one training.
+    A control that equals another model completely was rejected. A control whose scores differ on the forget set is a
+    separate model, so the equal scores were copied between logs. They show nothing, and would merge the two models into
+    one training.
     """
     first: dict[tuple[str, Items, bytes], str] = {}
     equal: dict[tuple[str, str], list[tuple[str, Split]]] = {}
-    # Controls last, since an unlearned model may well answer kept questions as its target does.
+    # Controls come last, since an unlearned model may well answer kept questions like its target.
     for model in (*names["target"], *names["unlearned"], *names["retrained"]):
         for name, scores in table.values.get(Source(model), {}).items():
             known = as_column(scores)
@@ -826,14 +827,14 @@ def _drop_copied(table: ScoreTable, names: Mapping[str, Sequence[str]]) -> Sente
 
 @lru_cache(maxsize=256)
 def _ordered(items: Items) -> Items:
-    """The items in the order of their names, which a thousand models share."""
+    """Return the items sorted by name. A thousand models share the result."""
     return tuple(sorted(items))
 
 
 def _drop_unasked(table: ScoreTable) -> Sentences:
-    """Take out the measurements of the forget set that no unlearned model has, and say in a sentence which these are.
+    """Remove the measurements of the forget set that no unlearned model has, and list them in a sentence.
 
-    Questions that only controls answered are not tested: they would keep every claim open.
+    Questions with scores of controls only are not tested: they would keep every claim open.
     """
     forget = set(table.items("forget"))
     asked: set[str] = set()
@@ -855,13 +856,13 @@ def _drop_unasked(table: ScoreTable) -> Sentences:
 
 
 def _attacks(table: ScoreTable, forget: Sequence[str]) -> tuple[PlannedAttack, ...]:
-    """Each attack that the rows name. Its training items are unknown, so no fact counts as shown."""
+    """Return each attack that the rows name. Its training items are unknown, so no fact counts as shown."""
     tested: dict[str, set[str]] = {}
     for source, tables in table.values.items():
         if source.attack:
             tested.setdefault(source.attack, set()).update(*tables.values())
     return tuple(
-        # Nobody says what it showed, so that it counts as one that showed no answers.
+        # Nobody states what it showed, so it counts as an attack that showed no answers.
         PlannedAttack(name, EVAL, "unknown", 0, (GIVEN,), tuple(i for i in forget if i in items), False, {})
         for name, items in tested.items()
     )

@@ -1,8 +1,8 @@
 """The claims about one unlearned model, each in a file of its own, and the verdict on each.
 
 A claim rests on quantities in shares and in bits, each unit with its own margins (`metrics.verdicts`), and can rest on
-other findings with them. The claim fails if one of these fails, and holds if all hold and no evidence is missing. A
-missing control or an attack that could not be judged keeps a claim from holding, and not from failing.
+other findings as well. The claim fails if one quantity fails. It passes if all quantities pass and no evidence is
+missing. A missing control, or an attack that could not be judged, keeps a claim from passing but not from failing.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -33,11 +33,11 @@ ONE_CONTROL = "one retrained control alone does not show how far two trainings d
 EVIDENCE: Mapping[Claim, Callable[[SubjectEvidence], ClaimEvidence]] = {
     claim: import_module(f"{__name__}.{claim.replace(' ', '_')}").evidence for claim in STATEMENTS
 }
-"""By the claim, the function `evidence` of the file that has its name."""
+"""The function `evidence` of each claim's file, by claim."""
 
 
 def verdicts(about: SubjectEvidence) -> list[VerdictLine]:
-    """The line of every claim about one subject. "not stored" where blocks were read. Fills `about.decided`."""
+    """Return the verdict on every claim about one subject. Fills `about.decided`."""
     ground = about.ground
     inside = any(ground.has(ground.plan.target, form.key) for form in ground.scores.formats if form.inside)
     lines = []
@@ -49,7 +49,7 @@ def verdicts(about: SubjectEvidence) -> list[VerdictLine]:
 
 
 def decide(claim: Claim, subject: str, grounds: ClaimEvidence, ground: Ground, tested: TestedFormats) -> VerdictLine:
-    """The line of one claim: outcome, reason in one sentence, and the numbers."""
+    """Return one claim's verdict: the outcome, the reason in one sentence, and the numbers."""
     scales: tuple[Scale, ...] = ()
     against = ""
     if STATEMENTS[claim].controls:
@@ -68,7 +68,7 @@ def decide(claim: Claim, subject: str, grounds: ClaimEvidence, ground: Ground, t
     margins = main.margins if main is not None else ground.thresholds.margins("leakage")
     open_ = [verdict for verdict in verdicts if verdict.outcome == "inconclusive"]
     needs = [verdict.items_needed for verdict in open_]
-    # More items do not fill a gap.
+    # More items cannot make up for missing evidence.
     estimable = outcome == "inconclusive" and needs and None not in needs and not grounds.gaps
     needed = max(n for n in needs if n is not None) if estimable else None
     return VerdictLine(
@@ -102,7 +102,7 @@ def _n_tested(scales: Sequence[Scale]) -> int:
 
 
 def _reason(claim: Claim, outcome: Outcome, grounds: ClaimEvidence, against: str, level: EvidenceLevel) -> str:
-    """One sentence: the finding, the number that decides, and what kept the claim from holding."""
+    """Return one sentence: the finding, the deciding number, and anything that kept the claim from passing."""
     outcomes = {part.outcome for part in grounds.parts}
     placeholders = {"control": "guessing"} if against == "chance" else {}
     statement = STATEMENTS[claim]
@@ -123,7 +123,7 @@ def _reason(claim: Claim, outcome: Outcome, grounds: ClaimEvidence, against: str
 
 
 def _because(outcome: Outcome, grounds: ClaimEvidence) -> str:
-    """The reasons of the parts that came out so."""
+    """Return the reasons of the parts that have this outcome."""
     return "; and ".join(part.reason for part in grounds.parts if part.outcome == outcome)
 
 
@@ -149,7 +149,7 @@ def drop_failed_evidence(outcome: AuditOutcome, plan: AuditPlan) -> AuditOutcome
     a failed attack on a control affects all. All claims about an unlearned model that could not be evaluated are
     inconclusive. A failure on the positive control is no evidence about attacks, and the judgement accounts for it.
     """
-    # No claim rests on an attack that shows the answers, or on what one does to the target.
+    # No claim uses an attack that shows the answers, or an attack on the target.
     ceilings = {attack.name for attack in plan.attacks if attack.shows_answers}
     needed = [f for f in plan.failed if not f.attack or (f.attack not in ceilings and f.role != "target")]
     verdicts = []
@@ -184,5 +184,5 @@ def _what(failed: FailedTask) -> str:
 
 
 def _why(failed: FailedTask) -> str:
-    """The error's own words, which may quote a file or a model."""
+    """Return the text of the error, which may quote a file or a model."""
     return one_line(failed.reason, width=300).rstrip(".")

@@ -16,11 +16,11 @@ _BASIC: Mapping[QuestionType, str] = {
     "own words": "answers in its own words",
     "forced answer": "the probability of the true answer",
 }
-"""Scores without which nobody can say that a benchmark cannot tell who knows."""
+"""The kinds of scores that are required before a benchmark can be found unable to separate models."""
 
 
 def evidence(about: SubjectEvidence) -> ClaimEvidence:
-    """A format separates target and `retrained`, retain items add nothing, and the data set is sound."""
+    """The evidence: a format separates target and `retrained`, retain items add nothing, the data are sound."""
     ground, tested, recovery = about.ground, about.tested, about.recovery
     soundness = ground.plan.soundness
     parts: list[ClaimVerdict] = []
@@ -29,7 +29,7 @@ def evidence(about: SubjectEvidence) -> ClaimEvidence:
         parts.append(_none_admitted(ground, tested))
     if not ground.plan.retrained and not gaps:
         gaps.append(NO_CONTROL)
-    # What controls know that they should not is no fault of the retain set.
+    # Controls that were exposed to the facts are not a fault of the retain set.
     if recovery.injections and not ground.doubts:
         parts += ground.verdicts(stays_below, recovery.injections)
     elif ground.plan.retrained and tested.judged and not ground.doubts:
@@ -40,7 +40,7 @@ def evidence(about: SubjectEvidence) -> ClaimEvidence:
     if not soundness:
         gaps.append("nothing checked whether the retain set or the options give answers away (vestige check-data)")
     notes = []
-    # What a guess could be worth is measured where several models that never knew have answered the same options.
+    # The value of guessing is known if several unexposed models answered the same options.
     measured = len(ground.plan.retrained) >= LEAST_CONTROLS and not ground.doubts
     for line in soundness:
         if line.sound is False:
@@ -55,10 +55,11 @@ def evidence(about: SubjectEvidence) -> ClaimEvidence:
 
 
 def _none_admitted(ground: Ground, tested: TestedFormats) -> ClaimVerdict:
-    """No format is admitted.
+    """Return the verdict if no format is admitted.
 
-    The claim fails if the target is clearly too near in all formats, including answers in its own words and the
-    probability of the true answer. Otherwise a score that is missing may tell.
+    The claim fails if the target is clearly too close to its controls in all formats, including answers in its own
+    words and the probability of the true answer. Otherwise it is inconclusive, because a missing score might separate
+    them.
     """
     least = ground.thresholds.admission
     near = bool(tested.reads) and all(read.scale.gap.ends[1] < least for read in tested.reads)
@@ -77,5 +78,5 @@ def _none_admitted(ground: Ground, tested: TestedFormats) -> ClaimVerdict:
 
 
 def _said(line: SoundnessLine) -> str:
-    """The check and its reason, which may quote the data set."""
+    """Return the check and its reason, which may quote the data set."""
     return f"{line.check}: {one_line(line.reason, width=300).rstrip('.')}"

@@ -1,4 +1,4 @@
-"""The evidence on which every claim is decided, and the findings about one subject that it is read from."""
+"""The evidence for every claim, and the findings about one subject from which it is derived."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -17,10 +17,10 @@ NO_CONTROL = "no retrained control was given (vestige finetune --forget trains o
 
 @dataclass(frozen=True, kw_only=True)
 class AuditEvidence:
-    """The findings that all subjects share.
+    """The findings shared by all subjects.
 
     `tested` are formats with replies or answer probabilities, and `stored` formats with hidden states. `groups` and
-    `stored_groups` are the same by contract or person.
+    `stored_groups` are the same formats by contract or person.
     """
 
     ground: Ground
@@ -36,7 +36,7 @@ class AuditEvidence:
 
 @dataclass(frozen=True, kw_only=True)
 class SubjectEvidence(AuditEvidence):
-    """The findings about one subject. Each claim reads some of these findings.
+    """The findings about one subject. Each claim uses some of them.
 
     `placements` are `Membership.differences` of the subject. `decided` has the claims about this subject so far.
     """
@@ -56,7 +56,7 @@ class SubjectEvidence(AuditEvidence):
 def unless_one_group(
     ground: Ground, subject: str, tested: TestedFormats, expressed: Expressed, parts: tuple[ClaimVerdict, ...]
 ) -> tuple[tuple[ClaimVerdict, ...], Sentences]:
-    """The parts, which are open where the luck of one group may explain that they fail, and a sentence about that."""
+    """Make the parts inconclusive, with a sentence, if one group's luck may explain their failure."""
     failing = any(part.outcome == "fails" for part in parts)
     one_group = in_one_group(ground, tested, expressed, subject) if failing else ""
     if not one_group:
@@ -65,6 +65,6 @@ def unless_one_group(
 
 
 def not_asked(about: SubjectEvidence) -> Sentences:
-    """The admitted formats in which the subject has no score, each with the reason."""
+    """List the admitted formats in which the subject has no score, each with the reason."""
     collapsed = about.ground.collapsed
     return tuple(collapsed.get((about.subject, name), f"{name}: not asked of it") for name in about.expressed.not_asked)

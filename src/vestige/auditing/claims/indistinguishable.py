@@ -6,11 +6,11 @@ from vestige.metrics.verdicts import Evidence, stays_within
 
 
 def evidence(about: SubjectEvidence) -> ClaimEvidence:
-    """Membership scores, the excess of every admitted format, and bits, each on both sides."""
+    """The evidence: membership scores, the excess in every admitted format, and bits, in both directions."""
     ground, tested, membership = about.ground, about.tested, about.membership
     blind = tuple(membership.blind.values())
     if not ground.plan.retrained or ground.doubts:
-        # Where controls know what they should not, a model that forgot can be told from them too.
+        # If the controls were exposed to the facts, even a model that forgot them differs from the controls.
         return ClaimEvidence((), tested.not_admitted, ground.doubts or (NO_CONTROL,))
     placements, not_read = about.placements
     excess = [Evidence(name, draws, "excess", "share") for name, draws in about.expressed.excess.items()]

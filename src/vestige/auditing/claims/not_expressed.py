@@ -9,10 +9,10 @@ from vestige.metrics.verdicts import stays_below
 
 
 def evidence(about: SubjectEvidence) -> ClaimEvidence:
-    """Leakage in every admitted format, forced answers in bits, single facts, and every contract or person.
+    """The evidence: leakage in every admitted format, bits, single facts, and every contract or person.
 
-    Picked options can only fail the claim: to show that they stay below a margin takes more facts than probabilities
-    do.
+    Picked options can fail the claim but never make it pass: bounding them below a margin takes more facts than
+    bounding probabilities.
     """
     ground, tested, expressed, subject = about.ground, about.tested, about.expressed, about.subject
     singles = single_facts(ground, subject, about.scales, ())
@@ -28,7 +28,7 @@ def evidence(about: SubjectEvidence) -> ClaimEvidence:
 
 
 def _in_no_format(about: SubjectEvidence) -> Iterator[str]:
-    """The problem that facts lack an admitted format: they count as known for a pass."""
+    """Report the facts without an admitted format. They count as known when the claim would pass."""
     asked = {item for scale in about.scales for item in scale.items}
     n, of = len(set(about.ground.judged) - asked), len(about.ground.judged)
     if asked and n:
@@ -36,7 +36,7 @@ def _in_no_format(about: SubjectEvidence) -> Iterator[str]:
 
 
 def _like_target(about: SubjectEvidence) -> Iterator[str]:
-    """The formats in which all controls score like the target on some facts."""
+    """Report the formats in which all controls score like the target on some facts."""
     for scale in about.scales:
         if scale.same:
             yield (

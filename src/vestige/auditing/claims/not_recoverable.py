@@ -1,4 +1,4 @@
-"""The claim "not recoverable": no attack brings back more than it carries in."""
+"""The claim "not recoverable": no attack recovers more knowledge than it adds itself."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -12,9 +12,9 @@ from vestige.metrics.verdicts import ClaimVerdict, not_recovered
 
 
 def evidence(about: SubjectEvidence) -> ClaimEvidence:
-    """The recovery of every attack that is evidence. Upper bounds and uninformative attacks are left out by name.
+    """The evidence: the recovery by each attack that counts. Other attacks are listed as left out.
 
-    The claim holds if one attack passed its positive control. An attacker also has the subject's answers without an
+    The claim can pass if one attack passed its positive control. An attacker also has the subject's answers without an
     attack: if no attack adds to them, the subject fails by these answers.
     """
     ground, tested, ability = about.ground, about.tested, about.ability
@@ -28,14 +28,14 @@ def evidence(about: SubjectEvidence) -> ClaimEvidence:
     counted = [(result.attack.name, result.format) for result in results if not result.why_not]
     skipped = [name for name, subjects in ground.plan.skipped.items() if about.subject in subjects]
     parts = [*_gains(about, results, carried, len(skipped))]
-    # Single facts are tested once, after all attacks, so that their correction is for all of them.
+    # Single facts are tested once, after all attacks, so that one correction covers them all.
     if not skipped:
         parts += singles.parts
     failing = any(part.outcome == "fails" for part in parts)
     gaps = [*about.recovery.missing[about.subject], *_no_room(about, results), *ability.gaps(counted), *singles.gaps]
     if not failing:
         gaps += _carried_in(results, carried)
-    # A positive control that answers shows nothing of what an attack can find.
+    # A positive control that still answers says nothing about the power of an attack.
     if not failing and about.subject != ground.plan.suppressed:
         parts += _without_attack(about)
     not_counted = (f"{result.gain.name}: {result.why_not}" for result in results if result.why_not)
@@ -63,7 +63,7 @@ def _carried(about: SubjectEvidence) -> dict[str, str]:
 
 
 def _singles(about: SubjectEvidence, results: Sequence[AttackResult], carried: Mapping[str, str]) -> ClaimEvidence:
-    """The single facts given away after attacks. Those that could have carried them in fail nothing alone."""
+    """Test the single facts revealed after attacks. A fact that an attack could have added fails nothing alone."""
     counts = [(result.attack, result.format) for result in results]
     if not counts:
         return ClaimEvidence()
@@ -81,9 +81,9 @@ def _singles(about: SubjectEvidence, results: Sequence[AttackResult], carried: M
 def _gains(
     about: SubjectEvidence, results: Sequence[AttackResult], carried: Mapping[str, str], skipped: int
 ) -> Iterator[ClaimVerdict]:
-    """The verdict on all gains that count. Open where only attacks fail it that could have carried the gain in.
+    """Return the verdict on all gains that count. It stays open if only attacks that could have added the gain fail it.
 
-    The number of attacks that were `skipped`, since others failed the claim, is corrected for as if they had been made.
+    The correction covers attacks that were `skipped` because others failed the claim, as if they had been run.
     """
     counted = [result for result in results if not result.why_not]
     if not counted:
@@ -116,8 +116,8 @@ def _without_attack(about: SubjectEvidence) -> Iterator[ClaimVerdict]:
 
 
 def _no_room(about: SubjectEvidence, results: Sequence[AttackResult]) -> list[str]:
-    """The problem that a subject knows too much before any attack for a recovery to show."""
-    # The bound of an attack that is saturated, seen from the subject's side.
+    """Report a subject that knows so much before any attack that recovery could not show."""
+    # The saturation bound of an attack, applied to the subject.
     most = 1 - about.ground.thresholds.saturation
     close = [result for result in results if result.gain.unit != "bits" and result.gain.before.value > most]
     if not close:

@@ -10,15 +10,15 @@ from vestige.metrics.verdicts import stays_below
 
 
 def evidence(about: SubjectEvidence) -> ClaimEvidence:
-    """The readings of the blocks in every admitted format of `inside`: all facts, groups and single facts."""
+    """The evidence: block readings in every admitted format of `inside`, for all facts, groups and single facts."""
     return of_blocks(about.ground, about.stored, about.stored_groups, about.subject)
 
 
 def of_blocks(ground: Ground, stored: TestedFormats, groups: Mapping[str, ScaleByGroup], subject: str) -> ClaimEvidence:
-    """The same of any model.
+    """Return the same evidence for any model.
 
-    Single facts can only fail the claim, since few wrong answers are beaten by luck too often. Evidence against a fact
-    that is not sufficient to fail it is listed in the left-out part.
+    Single facts can fail the claim but never make it pass, because luck too often beats the few wrong answers. Evidence
+    about a fact that is not sufficient to fail the claim is listed as left out.
     """
     if not ground.plan.retrained or ground.doubts:
         return ClaimEvidence((), stored.not_admitted, ground.doubts or (NO_CONTROL,))

@@ -1,9 +1,9 @@
-"""The claim "utility preserved": the subject keeps the knowledge that it was to keep."""
+"""The claim "utility preserved": the subject keeps the knowledge that it should keep."""
 
 from vestige.auditing.claims.evidence import SubjectEvidence
 from vestige.auditing.ground import ClaimEvidence
 
 
 def evidence(about: SubjectEvidence) -> ClaimEvidence:
-    """Harm to every split that the target knows."""
+    """The evidence: the loss on every split that the target knows."""
     return about.losses
