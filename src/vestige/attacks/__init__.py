@@ -1,4 +1,4 @@
-"""Attacks try to extract forgotten knowledge from a model. They search and never judge themselves.
+"""Attacks try to extract forgotten knowledge from a model. They search and never judge.
 
 The table has every kind of attack with the class that is its settings and does it (`planning.AttackSettings`). To add
 one, write its file and its line; docs/extend.md shows it, and how another package brings one without a line here.

@@ -65,14 +65,14 @@ class AblateSettings(AttackSettings):
     amount: ClassVar[str] = "items"
     kind: ClassVar[str] = "ablate"
     weights: ClassVar[str] = "directional ablation"
-    # Raised when every block's own direction began to be tried too.
+    # Version 2 also tries every block's own direction.
     version: ClassVar[int] = 2
 
     items: PositiveInt = Field(default=50, exclude=True)
     """At most this many forget items lead it."""
 
     def plan(self, splits: Splits, *, seed: int) -> Attack:
-        """Refuse fewer than two items on either side."""
+        """Reject fewer than two items on either side."""
         if len(splits.get("retain", ())) < 2:
             raise InputError("the attack measures its cost on two retained items or more. Name them with --retain")
         attack = planned_on_part(self, self.items, splits, seed=seed)
@@ -83,7 +83,7 @@ class AblateSettings(AttackSettings):
     def run(self, work: Work, loaded: LoadedModel) -> Ended:
         """Choose a block or all blocks, and evaluate.
 
-        Nothing is taken out (block -1) where everything costs too much.
+        Nothing is removed (block -1) if every direction costs too much.
         """
         from vestige.models.blocks import blocks
 
@@ -91,7 +91,7 @@ class AblateSettings(AttackSettings):
         block, direction = best.candidate or (-1, None)
         with without_direction(loaded.model, direction):
             work.ask(GIVEN, lambda: loaded, work.on_progress)
-        # The choice is one of the blocks, all of them, or none.
+        # The choice is one block, all blocks, or none.
         bits = math.log2(len(blocks(loaded.model)) + 2)
         return Ended({"choice of a block": bits}, NOTHING, NOTHING, {"block": float(block), "gain": best.gain})
 
@@ -168,11 +168,11 @@ def _mean_states(model: PreTrainedModel, answers: Sequence[Encoded]) -> Float[Te
     n_blocks = len(blocks(model))
     total = torch.zeros(n_blocks, model.config.get_text_config().hidden_size)
     for rows, ids in padded_passes(prompts, model.device, token_budget=TOKEN_BUDGET):
-        # To the end, where logits that are no numbers are seen with their text.
+        # The full pass also detects non-finite logits for each text.
         with torch.inference_mode(), outputs_kept(model, range(n_blocks), stops=False) as outputs:
             model(input_ids=ids, use_cache=False, logits_to_keep=1)
         for n in range(n_blocks):
-            # What is wanted is a small difference of two means, which bfloat16 would round away.
+            # bfloat16 would round away the small difference of two means.
             hidden = hidden_states(outputs[n]).float()
             for row, i in enumerate(rows):
                 stop = len(prompts[i])
@@ -206,7 +206,7 @@ def _parts(model: PreTrainedModel) -> list[nn.Module]:
     parts: list[nn.Module] = [model.get_input_embeddings()]
     for block in blocks(model):
         added = [child for name, child in block.named_children() if name in _ADDED]
-        # A part that was missed would put the direction back, and the model would look as if it withstood the attack.
+        # A missed part would restore the direction, and the model would appear resistant to the attack.
         if len(added) != 2:
             names = ", ".join(name for name, _ in block.named_children())
             raise InputError(
@@ -231,7 +231,7 @@ def changed_output(part: nn.Module, change: Callable[[Tensor], Tensor]) -> Itera
 
     def hook(_: nn.Module, __: Any, output: Any) -> Any:
         hidden = change(hidden_states(output))
-        # Attention gives its weights besides, which the block unpacks; an MLP gives states alone.
+        # Attention also returns its weights, which the block unpacks. An MLP returns states only.
         if isinstance(output, torch.Tensor):
             return hidden
         return (hidden, *output[1:])

@@ -124,7 +124,7 @@ def layers_at_depth(n_blocks: int) -> tuple[int, ...]:
 
     Example: blocks 5, 6 and 7 of 32; 4 and 5 of 24. Block 0 of 4 or fewer.
     """
-    # Halves are rounded up in whole numbers, since `round` would take them to the even neighbour.
+    # Integer arithmetic rounds halves up, where `round` would go to the even neighbour.
     below = {max(1, (2 * k * n_blocks + 32) // 64) for k in (6, 7, 8)}
     return tuple(sorted(n - 1 for n in below))
 
@@ -143,7 +143,7 @@ def samples_of(guide: LoadedModel, questions: Sequence[str], settings: EnhancedS
     for question, reply in zip(questions, replies, strict=True):
         ids = reply.ids
         if reply.finish == "stop":
-            # Where the target ends its reply, the end has to be said as well.
+            # If the target ends its reply, the end token is part of the forced text.
             ids = (*ids, *prompter.end_ids[:1])[: settings.forced_tokens]
         samples.append(GuideReply(question, ids))
     return samples
@@ -164,7 +164,7 @@ def distance(subject: Float[Tensor, "W L P D"], target: Float[Tensor, "W L P D"]
 
 
 def repetition(prompts: Sequence[Ids], power: float) -> Float[Tensor, " W"]:
-    """Sum over the tokens used of (count - 1) to the `power`, divided by the prompt's length. It has no gradient."""
+    """Return the sum over tokens of (count - 1) to the `power`, divided by the prompt's length. It has no gradient."""
     penalties = []
     for prompt in prompts:
         repeats = [(count - 1) ** power for count in Counter(prompt).values()]
@@ -199,7 +199,7 @@ class PrefixObjective:
 
     @torch.inference_mode()
     def says(self, prompt: Ids) -> bool:
-        """The same as `reached`, uncharged."""
+        """Return the same as `reached`, without counting the cost."""
         for text in self.texts:
             logits, _ = self._read(self.subject, text, self._ids([prompt]), None)
             first = logits[0, -len(text.target) - 1 : -1].argmax(-1).tolist()
@@ -229,7 +229,7 @@ class PrefixObjective:
         tables = [embedding_table(model) for model in self._models]
         leaves = [table[list(prompt)][None].detach().requires_grad_() for table in tables]
         totals = [torch.zeros_like(leaf) for leaf in leaves]
-        # One text at a time, since the graphs of all texts at once would take as many times the memory.
+        # One text at a time, since the graphs of all texts would multiply the memory.
         for number in range(len(self.texts)):
             with torch.enable_grad():
                 loss = self._of_text(number, [prompt], leaves)[0]
@@ -238,7 +238,7 @@ class PrefixObjective:
         n_rows = min(len(table) for table in tables)
         gradient = torch.zeros(len(prompt), n_rows, device=tables[0].device)
         for table, total in zip(tables, totals, strict=True):
-            # The derivative by a one-hot token is that by the vector, times the token's vector.
+            # The derivative by a one-hot token is the derivative by the vector, times the token's vector.
             gradient += (total[0].float() @ table[:n_rows].float().T).to(gradient.device)
         return gradient
 
@@ -256,7 +256,7 @@ class PrefixObjective:
         return torch.tensor(prompts, dtype=torch.long, device=self.subject.device)
 
     def _of_prompts(self, prompts: Sequence[Ids]) -> Float[Tensor, " W"]:
-        """The part of the loss that no text changes and that has no gradient."""
+        """Return the part of the loss that does not depend on texts and has no gradient."""
         if not self.settings.repetition:
             return torch.zeros(len(prompts))
         return self.settings.repetition * repetition(prompts, self.settings.repetition_power)
@@ -276,7 +276,7 @@ class PrefixObjective:
             apart = distance(streams, theirs.to(streams.device))
             loss = loss + settings.distance * apart / len(self.texts)
         if number == 0 and settings.fluency:
-            # Nothing predicts the first token of a chat.
+            # No token predicts the first token of a chat.
             first = 1
             if text.before:
                 first = 0
@@ -301,7 +301,7 @@ class PrefixObjective:
             table = embedding_table(model)
             rows = {"inputs_embeds": torch.cat([table[before], vectors, table[behind]], dim=1)}
         logits = torch.empty(len(ids), 0, 0)
-        # The streams of a subject without a guide are compared with nothing.
+        # Without a guide, the streams of a subject have no comparison.
         layers = self.layers if self.guide is not None else ()
         n_read = ids.shape[1] + behind.shape[1] + bool(text.before)
         with outputs_kept(model, layers, stops=model is self.guide) as outputs:
@@ -342,7 +342,7 @@ def find_prefix(
     searching = PromptSearch(
         loaded=loaded,
         texts=texts,
-        # Models with one tokeniser can have embeddings of different numbers of rows.
+        # Models with the same tokeniser can have embeddings with different numbers of rows.
         n_rows=min(len(embedding_table(model)) for model in (loaded.model, guide.model)),
         ascii_only=settings.ascii_only,
         topk=settings.topk,
@@ -371,7 +371,7 @@ def find_prefix(
 def _objective(
     loaded: LoadedModel, guide: LoadedModel, texts: tuple[Around, ...], settings: EnhancedSettings
 ) -> PrefixObjective:
-    """Return the objective of these models. It has no guide where nothing is compared or both models are one."""
+    """Return the objective of these models. It has no guide if nothing is compared or both models are the same."""
     layers: tuple[int, ...] = ()
     compared = settings.distance > 0 and guide.model is not loaded.model
     if compared:

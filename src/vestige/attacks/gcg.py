@@ -80,7 +80,7 @@ class Vocabulary:
 
 
 def admissible(tokenizer: PreTrainedTokenizerBase, n_rows: int, *, ascii_only: bool = True) -> Vocabulary:
-    """The tokens below `n_rows` (rows of the embedding) that decode to printable text of their own.
+    """Return the tokens below `n_rows` (rows of the embedding) that decode to printable text.
 
     Out are special and added tokens (a person who types one deploys something different), parts of characters, line
     breaks and other signs that do not print, and with `ascii_only` all that is not ASCII.
@@ -107,7 +107,7 @@ def as_texts(tokenizer: PreTrainedTokenizerBase, prompts: Sequence[Ids]) -> list
 def as_ids(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> list[Ids]:
     """The tokens of each text, nothing put before or behind."""
     backend = tokenizer.backend_tokenizer
-    # What the last caller of the tokeniser asked for stays set in it.
+    # The last caller's settings persist in the tokeniser.
     backend.no_padding()
     backend.no_truncation()
     return [tuple(e.ids) for e in backend.encode_batch_fast(list(texts), add_special_tokens=False)]
@@ -165,7 +165,7 @@ def swaps_by_gradient(
     if replaced > len(prompt):
         raise InputError(f"replaced is {replaced}, and the prompt has {len(prompt)} tokens. Lower it")
     best = best_tokens(gradient, vocabulary, topk)
-    # The ranks of random numbers are places that differ: nanoGCG's way, to which the tests hold this.
+    # Ranks of random numbers give distinct positions, as in nanoGCG, with which the tests compare this.
     places = rng.random((width, len(prompt))).argsort(axis=1, kind="stable")[:, :replaced]
     return swapped(prompt, best, places, rng.integers(0, topk, (width, replaced)))
 
@@ -176,9 +176,9 @@ def without_repeats(prompts: Iterable[Ids]) -> list[Ids]:
 
 
 Placement = Literal["prefix", "suffix"]
-# A sign that no question has, from the private use area, to find the prompt's place in the rendered chat.
+# A private-use character that no question contains, to find the prompt's position in the rendered chat.
 _HERE = "\ue000"
-# Something to stand at the prompt's place when the tokens around it are looked for.
+# Placeholders for the prompt while its neighbouring tokens are determined.
 _PROBES = ("x", "!", "the", "0")
 
 
@@ -193,7 +193,7 @@ def target_of(prompter: Prompter, question: str, answer: str, placement: Placeme
     text = answer.strip()
     ids = prompter.encode(deployed(question, "", placement), text).answer_ids if text else ()
     (decoded,) = as_texts(prompter.tokenizer, [ids])
-    # Behind a template that ends without a space the first token has it.
+    # After a template without a final space, the first token includes the space.
     check_target(prompter.tokenizer, " " + text if text and decoded.startswith(" ") else text, ids)
     return ids
 
@@ -212,7 +212,7 @@ def around(prompter: Prompter, question: str, target: Ids, placement: Placement)
     before, after = parts
     tokenizer = prompter.tokenizer
     (lead,) = as_ids(tokenizer, [before.removesuffix(" ")])
-    # A probe that the tokeniser joins with its neighbours says nothing of the place; another may stand apart.
+    # A placeholder that merges with its neighbours gives no position. Another may stay separate.
     for probe in _PROBES:
         right = _behind(tokenizer, lead, before + probe, after)
         if right is not None:
@@ -221,7 +221,7 @@ def around(prompter: Prompter, question: str, target: Ids, placement: Placement)
 
 
 def _behind(tokenizer: PreTrainedTokenizerBase, lead: Ids, before: str, after: str) -> Ids | None:
-    """The tokens of `after` where it follows `before`. None where a token has part of both, or `left` is not kept."""
+    """Return the tokens of `after` following `before`. None if a token spans both, or `left` changes."""
     whole = tokenizer.backend_tokenizer.encode(before + after, add_special_tokens=False)
     ids, offsets = tuple(whole.ids), whole.offsets
     first = next((i for i, (_, stop) in enumerate(offsets) if stop > len(before)), len(ids))
@@ -244,7 +244,7 @@ class Place:
 
     @property
     def spaced(self) -> bool:
-        """Whether the prompt's first token has a space of its own that the prompt's text leaves to the question."""
+        """Whether the prompt's first token begins with a space that belongs to the question's text."""
         return self.before.endswith(" ")
 
 
@@ -253,7 +253,7 @@ def place_of(tokenizer: PreTrainedTokenizerBase, text: Around) -> Place:
 
     Raise InputError for tokens that no text produces.
     """
-    # A few tokens nearly always do, and they are tokenised again with every prompt that is proposed.
+    # A few tokens are nearly always enough, and they are tokenised again with every proposed prompt.
     for n in (2, 4, 8, 16, 32, max(len(text.before), len(text.after))):
         lead, tail = text.before[-n:], text.after[:n]
         for probe in _PROBES:
@@ -267,7 +267,7 @@ def place_of(tokenizer: PreTrainedTokenizerBase, text: Around) -> Place:
 
 
 def places_of(tokenizer: PreTrainedTokenizerBase, texts: Sequence[Around]) -> tuple[Place, ...]:
-    """The places of one prompt in many texts, each once. Refused where it has a space before it in some only."""
+    """Return the distinct places of one prompt in many texts. Reject a space before it in only some texts."""
     if len({text.spaced for text in texts}) != 1:
         raise InputError("only some texts have a space before the searched prompt. Use the same in all")
     return tuple(dict.fromkeys(place_of(tokenizer, text) for text in texts))
@@ -325,7 +325,7 @@ POINTS = (SHUFFLED, *_SHARES)
 
 
 class PromptSettings(AttackSettings):
-    """A search for one prompt on some forget items, which is tested on others that do not follow from those."""
+    """A search for one prompt on some forget items. It is tested on other items that do not follow from them."""
 
     amount: ClassVar[str] = "items"
     beside: ClassVar[bool] = True
@@ -351,7 +351,7 @@ class PromptSettings(AttackSettings):
 
     @property
     def most_steps(self) -> int:
-        """How many steps the search takes at most."""
+        """Return the maximum number of steps of the search."""
         raise NotImplementedError
 
 
@@ -425,7 +425,7 @@ class SearchState:
 
 
 class Keeper(Protocol):
-    """Where a search is kept between steps. Written whole or not at all."""
+    """The storage of a search between steps. Writes are atomic."""
 
     def load(self) -> SearchState | None:
         """Return the last state, or None if there is none."""
@@ -442,7 +442,7 @@ def nothing_spent() -> Counter[str]:
 
 
 def tell_nobody(done: int, of: int) -> None:
-    """Tell nobody."""
+    """Report nothing."""
 
 
 def search(
@@ -465,13 +465,13 @@ def search(
     if state is None:
         state = run.begun(start)
     else:
-        # In place: the objective and what proposes hold this very counter, and go on counting into it.
+        # The counter is changed in place because the objective and the proposals share it.
         spent.clear()
         spent.update(state.spent)
     while True:
         if not state.ended and state.step == settings.steps:
             state = replace(state, ended="steps")
-        # A search that has ended is kept too, so that a later run takes its prompt and does not search again.
+        # A finished search is stored too, so that a later run reuses its prompt.
         if keeper is not None:
             keeper.save(state)
         if state.ended:
@@ -491,7 +491,7 @@ class _Search:
     def after(self, state: SearchState) -> SearchState:
         """The state one step on."""
         settings = self.settings
-        # The 0 is of the first of several starts, which there were.
+        # The 0 is the number of the start. Earlier versions had several.
         drawing = generator(self.seed, "prompt search", 0, state.step)
         prompts = self.propose(state.buffer[0][0], state.step, drawing)
         self.spent.update({"steps": 1})
@@ -500,10 +500,10 @@ class _Search:
         buffer = [winner]
         if settings.buffer:
             buffer = list(state.buffer)
-            # A prompt that is in the buffer twice would keep another one out.
+            # A duplicate in the buffer would displace another prompt.
             if winner[0] not in dict(buffer):
                 buffer.append(winner)
-            # The least loss comes first; of equal ones the earlier.
+            # The lowest loss comes first. Among equal ones the earlier comes first.
             buffer = sorted(buffer, key=lambda entry: entry[1])[: settings.buffer]
         return SearchState(
             step=state.step + 1,
@@ -534,7 +534,7 @@ class _Search:
 
 DRAWS = 8
 """The number of redraws in a step if no prompt keeps its tokens as text."""
-# Tokens drawn for a place of the start, read back in one call of the tokeniser instead of a call each.
+# The number of tokens drawn for a position of the start, decoded in one call of the tokeniser.
 _TRIED = 32
 
 
@@ -632,7 +632,7 @@ class ByGradient:
     replaced: int = 1
 
     def __call__(self, prompt: Ids, step: int, rng: np.random.Generator) -> list[Ids]:
-        """At most `width` prompts. Drawn anew, `DRAWS` times at most, where none stays the same tokens."""
+        """Return at most `width` prompts. Draw again, at most `DRAWS` times, if none keeps its tokens."""
         gradient = self.objective.gradient(prompt)
         for _ in range(DRAWS):
             swaps = swaps_by_gradient(
@@ -654,7 +654,7 @@ class ByGradient:
 
 
 def tokens_read(texts: Sequence[Around], prompts: Sequence[Ids]) -> int:
-    """How many tokens are read to score each prompt in each text, as if nothing were shared."""
+    """Return the number of tokens read to score each prompt in each text, without sharing."""
     n_read = 0
     for text in texts:
         n_read += sum(text.length(len(prompt)) for prompt in prompts)
@@ -693,7 +693,7 @@ def find_prompt(
         spent=targets.spent,
         on_step=on_step,
     )
-    # A search that does not stop at it has not looked.
+    # Without this stop, the search did not check it.
     if settings.stop_when_reached:
         reached = state.ended == "reached"
     else:
@@ -716,7 +716,7 @@ class PromptSearch:
 
     @cached_property
     def vocabulary(self) -> Vocabulary:
-        """The tokens that the prompt may use. Refused where they are fewer than `topk`."""
+        """The tokens that the prompt may use. Fewer than `topk` are rejected."""
         vocabulary = admissible(self.loaded.tokenizer, self.n_rows, ascii_only=self.ascii_only)
         check_topk(self.topk, vocabulary)
         return vocabulary
@@ -727,7 +727,7 @@ class PromptSearch:
         return places_of(self.loaded.tokenizer, self.texts)
 
     def kept(self, prompts: Sequence[Ids]) -> list[Ids]:
-        """Those of the prompts that stay the same tokens as text."""
+        """Return the prompts whose tokens survive conversion to text."""
         return kept_in(self.loaded.tokenizer, prompts, self.places)
 
     def start(self, n_tokens: int, initial: str, *, seed: int) -> Ids:
@@ -737,7 +737,7 @@ class PromptSearch:
         return self._drawn(n_tokens, generator(seed, "start of a prompt search", 0))
 
     def _drawn(self, n_tokens: int, rng: np.random.Generator) -> Ids:
-        """A prompt of that many tokens, drawn one after the other such that all before stay the same tokens as text."""
+        """Draw a prompt of this length, one token after the other, such that its tokens survive conversion to text."""
         ids = self.vocabulary.ids
         prompt: Ids = ()
         while len(prompt) < n_tokens:

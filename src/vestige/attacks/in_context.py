@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from vestige.models.prompts import Encoded
 
 _WORD = r"[A-ZÀ-ÖØ-Þ][\w'&-]*"
-# Words with a Latin capital, one after the other, and numbers: what names, dates and amounts are made of.
+# Consecutive words with a Latin capital, and numbers: the parts of names, dates and amounts.
 _SPECIFIC = re.compile(rf"(?<!\w)(?:\d+(?:[.,:/-]\d+)*|{_WORD}(?:\s+{_WORD})*)")
 
 
@@ -143,7 +143,7 @@ def holds_answer(context: Item, item: Item) -> bool:
 
 def stands_in(text: str, answer: str) -> bool:
     """Whether the answer is in the text as whole words (`metrics.answers.contains`). One of no words does not."""
-    # Most do not, and this says so at once.
+    # Most texts fail this quick check.
     return bool(phrase := _plain(answer)) and phrase in _plain(text) and contains(text, answer)
 
 
@@ -151,7 +151,7 @@ def answered_by_others(items: Iterable[Item]) -> set[str]:
     """Return the ids of the items whose answers occur in another item's question."""
     by_id = {i.id: i for i in items}
     questions = list(by_id.values())
-    # One search through all questions for each answer; no normalised text has a line break.
+    # Each answer is searched for once in all questions. Normalised text contains no line break.
     text = "".join(f"{_plain(i.question)}\n" for i in questions)
     ends = list(accumulate(len(_plain(i.question)) + 1 for i in questions))
 
@@ -176,8 +176,8 @@ _plain = lru_cache(maxsize=65536)(normalised)
 
 
 def _texts(items: Iterable[Item]) -> str:
-    # The sign keeps an answer from standing across two texts: the first look of `stands_in` sees it, and `contains`
-    # alone would overlook it.
+    # The separator keeps an answer from spanning two texts: `stands_in` checks it first, and `contains` alone would
+    # miss it.
     return " | ".join(f"{item.question} | {item.answer}" for item in items)
 
 
@@ -204,7 +204,7 @@ def facts_before(item: Item, retain: Sequence[Item], n: int) -> ItemTuple:
             return 1
         return 2
 
-    # Where nothing is near, the first that will do are enough.
+    # If no edge is close, the first suitable items are used.
     nearest_first = retain
     if ends or item.attribute is not None:
         nearest_first = sorted(retain, key=distance)
@@ -275,7 +275,7 @@ class InContextSettings(AttackSettings):
     """Retained items before each question. No fact answers it."""
 
     def plan(self, splits: Splits, *, seed: int) -> Attack:
-        """The facts of each question, and all forget items asked."""
+        """Plan the facts before each question, and ask all forget items."""
         plain = self.at_once(self.kind, splits, material="retain", n_shown=self.facts)
         retain = in_seeded_order(not_asked(splits.get("retain", ()), plain.tested), seed=seed)
         facts = {i.id: facts_before(i, retain, self.facts) for i in plain.tested}
@@ -292,7 +292,7 @@ class InContextSettings(AttackSettings):
         bounds = {
             "tokens x log2(vocabulary) of the text shown": text_capacity(granted["tokens_shown"], len(loaded.tokenizer))
         }
-        # An endpoint may give no log-probabilities; then the bound by length is the only one.
+        # An endpoint may give no log-probabilities. Then only the bound by length exists.
         if loaded.engine.scores:
             lengths = [code_length(np.array(s.logp)) for s in loaded.engine.score_answers(texts, whole=True)]
             bounds["code length of the text shown, under the subject"] = sum(lengths)
@@ -311,9 +311,10 @@ def _texts_of_facts(work: Work, loaded: "LoadedModel") -> "list[Encoded]":
         except InputError as error:
             raise InputError(f"the facts do not fit before every question ({error}). Show fewer facts") from error
         plain = prompter.prompt(item.question)
-        # By comparison, since a template may put the question anywhere, and a tokeniser join it with what comes before.
+        # The texts are compared because a template may put the question anywhere, and a tokeniser may merge it with the
+        # text before.
         start = _n_alike(prompt, plain)
-        # From `start` on, or tokens that both ends have alike would be counted twice and the place come out too short.
+        # The comparison begins at `start`. Otherwise tokens common to both ends would count twice.
         behind = _n_alike(prompt[start:][::-1], plain[start:][::-1])
         if start == 0:
             raise InputError(
@@ -325,7 +326,7 @@ def _texts_of_facts(work: Work, loaded: "LoadedModel") -> "list[Encoded]":
 
 
 def _n_alike(first: tuple[int, ...], second: tuple[int, ...]) -> int:
-    """How many tokens two sequences begin with alike."""
+    """Return the length of the common beginning of two sequences."""
     n = 0
     while n < min(len(first), len(second)) and first[n] == second[n]:
         n += 1

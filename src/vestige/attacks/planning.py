@@ -56,7 +56,7 @@ NOTHING = {"steps": 0, "items_shown": 0, "tokens_shown": 0}
 
 
 class Work(Protocol):
-    """One attack at work on one model: what `steps.attack` does for it.
+    """A running attack on one model: the services that `steps.attack` provides.
 
     `tuned` is to be set once the model's weights are changed by training.
     """
@@ -119,7 +119,7 @@ class AttackSettings(Settings):
     have that text in some options, and is not supported.
     """
     guided: ClassVar[bool] = False
-    """Whether it is led by the target, which is then loaded too."""
+    """Whether the attack needs the target, which is then loaded too."""
     version: ClassVar[int] = 1
     """Raised when the same settings would give other answers."""
 
@@ -130,23 +130,23 @@ class AttackSettings(Settings):
 
     @classmethod
     def in_audit(cls, asked: Record) -> Iterable[Self]:
-        """Those that an audit makes by settings of its own. Others use the setting `further`."""
+        """Return the attacks that an audit has settings for. Others use the setting `further`."""
         return [cls.build({cls.amount: n}, where=f"settings of {cls.kind}") for n in asked.get(cls.kind, ())]
 
     @abstractmethod
     def plan(self, splits: Splits, *, seed: int) -> Attack:
-        """Plan its data and questions. Raises InputError where the data do not allow for it."""
+        """Plan its data and questions. Raises InputError if the data do not allow it."""
 
     @abstractmethod
     def run(self, work: Work, loaded: "LoadedModel") -> Ended:
         """Attack the model in memory, and ask it at every point of the plan."""
 
     def training_steps(self, plan: PlannedAttack) -> int:
-        """How many steps of training it takes."""
+        """Return the number of training steps."""
         return 0
 
     def passes(self, plan: PlannedAttack) -> int:
-        """How many single texts a search reads at most, on one model, a prompt in two questions being two."""
+        """Return the maximum number of single texts that a search reads on one model. Questions multiply it."""
         return 0
 
     def at_once(self, kind: str, splits: Splits, *, material: str = "nothing", n_shown: int = 0) -> Attack:
@@ -158,7 +158,7 @@ class AttackSettings(Settings):
 
 
 class Planned(NamedTuple):
-    """The attacks, and in sentences what cannot be tried or asked with these data."""
+    """The attacks, and sentences about attacks and questions that these data do not allow."""
 
     attacks: tuple[Attack, ...]
     untested: TextTuple
@@ -186,10 +186,10 @@ def plan_all(asked: Record, splits: Splits, *, seed: int) -> Planned:
         raise InputError("there are no forget items, so no attack can be tested. Name some with --forget")
     by_name: dict[str, Attack] = {}
     untested: list[str] = []
-    # These come first, so that a further attack of the same name is the one that is told apart.
+    # These come first, so that a further attack with the same name gets the distinguishing suffix.
     planned: list[AttackSettings] = []
     for name in ATTACKS:
-        # Most searches for prompts are not asked for, and need not be loaded.
+        # Most prompt searches are not requested, and need not be loaded.
         if not asked.get(name, True):
             continue
         planned += find_attack(name).in_audit(asked)
@@ -202,11 +202,11 @@ def plan_all(asked: Record, splits: Splits, *, seed: int) -> Planned:
         check_kind(settings, attack.plan)
         if n >= len(planned):
             attack = _told_apart(attack, by_name)
-        # Two amounts that are both more than the data hold show the same, and are one attack by name.
+        # Two amounts that both exceed the data show the same items, and are one attack by name.
         if attack.plan.name not in by_name:
             by_name[attack.plan.name] = attack
             untested += [f"{attack.plan.name}: {note}" for note in attack.notes]
-    # A sentence once: what one material lacks is said for every rate and rank that would be tried on it.
+    # Each sentence appears once: a lacking material affects every rate and rank.
     return Planned(tuple(by_name.values()), tuple(dict.fromkeys(untested)))
 
 
@@ -221,7 +221,7 @@ def _told_apart(attack: Attack, planned: Mapping[str, Attack]) -> Attack:
 
 
 def check_kind(settings: "AttackSettings", plan: PlannedAttack) -> None:
-    """Refuse a plan that names another attack than the one that made it: that other one would run."""
+    """Reject a plan with another attack's name: that attack would run."""
     if find_attack(plan.kind) is not type(settings):
         kind = f"{type(settings).__module__}:{type(settings).__name__}"
         raise InputError(f"{kind} plans an attack of the kind {plan.kind!r}, which is another. See docs/extend.md")

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from vestige.models.load import LoadedModel
 
 Bits = Literal["nf4", 4, 8]
-# The block of QLoRA and bitsandbytes, so that NF4 can be held against theirs bit for bit.
+# The block size of QLoRA and bitsandbytes, so that NF4 matches theirs bit for bit.
 GROUP = 64
 NF4 = (
     *(-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635),
@@ -52,13 +52,13 @@ class QuantizeSettings(AttackSettings):
 
     @property
     def called(self) -> str:
-        """By the bits."""
+        """Return the name, which contains the number of bits."""
         if self.bits == "nf4":
             return "quantize nf4"
         return f"quantize {self.bits} bits"
 
     def plan(self, splits: Splits, *, seed: int) -> Attack:
-        """Nothing is drawn, so the seed changes nothing."""
+        """Nothing is random, so the seed has no effect."""
         return self.at_once(self.kind, splits)
 
     def run(self, work: Work, loaded: LoadedModel) -> Ended:
@@ -70,7 +70,7 @@ class QuantizeSettings(AttackSettings):
 
 
 class Rounded(NamedTuple):
-    """How many matrices and weights were rounded, and by how much in the root mean square, relative to the weights."""
+    """The number of rounded matrices and weights, and the relative root mean square change."""
 
     n_matrices: int
     n_weights: int
@@ -78,7 +78,7 @@ class Rounded(NamedTuple):
 
 
 def rounded(weight: Float[Tensor, "O I"], bits: Bits) -> Float[Tensor, "O I"]:
-    """The weights at their nearest levels, in their own number format. A scale of zeros leaves zeros."""
+    """Return the weights rounded to their nearest levels, in their own number format. A scale of zeros leaves zeros."""
     from torch.nn.functional import pad
 
     if bits == "nf4":
@@ -88,7 +88,7 @@ def rounded(weight: Float[Tensor, "O I"], bits: Bits) -> Float[Tensor, "O I"]:
     group = GROUP
     if bits == 8:
         group = rows.shape[1]
-    # A last group that is not full is filled up with zeros, which change no scale.
+    # The last group is padded with zeros, which change no scale.
     parts = pad(rows, (0, -rows.shape[1] % group)).reshape(-1, group)
     if bits == "nf4":
         near = _nearest_nf4(parts)
@@ -110,7 +110,7 @@ def _nearest_nf4(parts: Float[Tensor, "N G"]) -> Float[Tensor, "N G"]:
 
     levels = torch.tensor(NF4, device=parts.device)
     scale = parts.abs().amax(dim=1, keepdim=True)
-    # By the midpoints between levels: a distance to each of 16 would take 16 times the memory of the weights.
+    # Midpoints between levels are compared: distances to all 16 levels would take 16 times the memory.
     nearest = torch.bucketize(torch.where(scale > 0, parts / scale, 0.0), (levels[1:] + levels[:-1]) / 2)
     return levels[nearest] * scale
 
@@ -124,7 +124,7 @@ def quantize(model: PreTrainedModel, bits: Bits) -> Rounded:
     n_weights = 0
     squares = errors = 0.0
     for module in layers:
-        # GPT-2's layers keep inputs first.
+        # GPT-2's layers store inputs first.
         turned = isinstance(module, Conv1D)
         if turned:
             weight = module.weight.T
@@ -154,7 +154,7 @@ def linear_layers(model: PreTrainedModel) -> list[nn.Linear | Conv1D]:
     whole = sum(parameters.values())
     within = 0
     for layer in layers:
-        # Once, where two layers share a matrix.
+        # A matrix that two layers share counts once.
         within += sum(parameters.pop(id(p), 0) for p in layer.parameters())
     if 2 * within <= whole:
         raise InputError(

@@ -96,7 +96,7 @@ class RelearnSettings(AttackSettings):
                         else:
                             also = f" rate={rate}"
                         also += "" if rank == plain.rank else f" rank={rank}"
-                        # A ceiling is no evidence, so that nothing is won by searching for it.
+                        # An upper bound is not evidence, so a search over its settings has no use.
                         if material != "forget" or not also:
                             tried = {"material": material, "items": items, "rank": rank, "rate": rate, "also": also}
                             yield plain.model_copy(update=tried)
@@ -118,12 +118,12 @@ class RelearnSettings(AttackSettings):
             shows_answers=material.shows_answers,
             settings=self.identity(),
         )
-        # The plain relearning on the same items has said it.
+        # The plain relearning on the same items has these notes already.
         notes = () if self.also else material.notes(self.items)
         return Attack(plan, material.shown, material.tested, splits=splits, notes=notes)
 
     def training_steps(self, plan: PlannedAttack) -> int:
-        """Those of all epochs."""
+        """Return the number of steps of all epochs."""
         return self.epochs * math.ceil(plan.n_shown / self.batch_size)
 
     def job(self, attack: Attack, folder: AttackFolder, loaded: "LoadedModel", *, seed: int) -> "TrainingJob":
@@ -153,7 +153,7 @@ class RelearnSettings(AttackSettings):
         points = work.attack.plan.points
         job = self.job(work.attack, work.folder, loaded, seed=work.seed)
         per_epoch, done = job.plan.steps_per_epoch, job.checkpoints.newest() or 0
-        # What a checkpoint holds was trained too: if such a model breaks, the attack's rate may be to blame.
+        # A checkpoint was trained too: if such a model breaks, the attack's learning rate may be too high.
         work.tuned = done > 0
         rows = [job.rows["train"](n) for n in range(len(work.attack.shown))]
         epoch_costs = {"steps": per_epoch, "items_shown": len(rows), "tokens_shown": sum(len(r.ids) for r in rows)}
@@ -163,11 +163,11 @@ class RelearnSettings(AttackSettings):
             work.on_progress(epochs_trained / self.epochs / 2 + (points_asked + share) / len(points) / 2)
 
         for number, point in enumerate(points):
-            # A point is the number of epochs after which it is asked.
+            # A point is the number of epochs before an evaluation.
             until = int(point) * per_epoch
             on_share = partial(tell, int(point), number)
             if done > until:
-                # Asked before the training went on from there, so the answers are whole.
+                # The evaluation preceded further training, so its answers are complete.
                 work.ask(point, _gone, on_share)
                 continue
 
@@ -177,12 +177,13 @@ class RelearnSettings(AttackSettings):
 
             train(loaded.model, job, Hooks(on_step=on_step), until=until)
             with left_as_it_was(loaded.model):
-                # Another with the same weights, so that how it is read is looked up anew, as after a restart.
+                # A new object with the same weights, so that its reading settings are determined again, as after a
+                # restart.
                 work.ask(point, lambda: replace(loaded), on_share)
         return Ended({"prequential code length of what was shown": prequential_bits(job)}, spent, spent)
 
     def training(self, n_items: int) -> TrainingSettings:
-        """The same as settings of the training loop, for so many items. Warm-up steps are rounded up."""
+        """Return the training loop's settings for this number of items. Warm-up steps are rounded up."""
         steps = self.epochs * math.ceil(n_items / self.batch_size)
         return TrainingSettings(
             epochs=self.epochs,
@@ -264,14 +265,14 @@ def _part(n: int, forget: Sequence[Item], seed: int) -> ShownAndTested:
     With one edge, half of the items, those that others reveal first. The tested items exclude everything that any n
     would reveal.
     """
-    # By edge, since questions about one contract give each other away.
+    # Items are split by edge, because questions about one contract reveal each other.
     edges = sorted({i.edge or "" for i in forget}, key=lambda e: derive_seed(seed, "relearn edge", e))
     order = _first(len(forget), forget, "forget part", seed)
     if len(edges) > 1:
         to_show = edges[: len(edges) // 2]
         pool = sorted((i for i in order if (i.edge or "") in to_show), key=lambda i: to_show.index(i.edge or ""))
     else:
-        # What the others' questions give away cannot be asked anyhow, so it is shown first.
+        # Items that other questions reveal cannot be tested, so they are shown first.
         stated = answered_by_others(order)
         pool = sorted(order, key=lambda i: i.id not in stated)[: len(order) // 2]
     chosen = {i.id for i in pool}
@@ -302,7 +303,7 @@ def planned_on_part(
 
 @contextlib.contextmanager
 def left_as_it_was(model: "PreTrainedModel") -> Iterator[None]:
-    """For asking a model in training, which then trains on as if it had not been: in its mode, without gradients."""
+    """A context for evaluating a model during training: its mode is restored, and there are no gradients."""
     trained = [(p, p.requires_grad) for p in model.parameters()]
     training = model.training
     model.eval()

@@ -74,7 +74,7 @@ _OPTION_LISTS = ("choices", OPTIONS)
 _RIGHT = (ANSWER, "label", "answerkey", "cop", "answer_index", "answer_idx")
 """Columns that name the right option, in the order in which they are looked for."""
 _AGREEING = ("answer_index", "answer_idx")
-"""In addition to another such column, these must name the same option."""
+"""These must name the same option as another such column."""
 _PREFIXES = ("choice", "choice_", "option", "option_", "op", "ending", "")
 _TRUTHFUL = ("best answer", "correct answers", "incorrect answers")
 
@@ -124,7 +124,7 @@ def items_in_table(table: SourceTable, keys: Keys, *, keep_duplicates: bool) -> 
         InputError: a column is missing, a cell has no valid value, or two rows ask the same question.
     """
     table = with_known_names(table, keys.values())
-    # Naming the answer's column asks the question without options.
+    # A named answer column means a question without options.
     if "answer" not in keys:
         table = _with_right_answers(table, keys.get("question", QUESTION))
     columns = _chosen_columns(table.source, table.names, keys)
@@ -133,7 +133,7 @@ def items_in_table(table: SourceTable, keys: Keys, *, keep_duplicates: bool) -> 
     places: TextByName = {}
     for row in table.rows:
         item = reader.item(Cells(table.source, row))
-        # An id covers the answer, so that two answers to one question have two ids.
+        # An id covers the answer, so two answers to one question have two ids.
         distinct = keep_duplicates or item.question in PUBLISHED_TWICE
         key = item.question
         if distinct:
@@ -173,7 +173,7 @@ def _chosen_columns(source: str, names: Collection[str], keys: Keys) -> TextByNa
         for chat in CHATS:
             if chat in names:
                 return columns | {"messages": chat}
-    # The user named one of the two columns; the other may be recognised.
+    # The user named one of the two columns. The other may be recognised.
     for place, part in enumerate(("question", "answer")):
         recognised = [pair[place] for pair in PAIRS if pair[place] in names]
         if part not in columns and recognised:
@@ -213,7 +213,7 @@ class Cells:
 
     def checked(self, column: str, value: Any) -> str:
         """`value` as a text. Refused: other types, blanks, NUL and halves of surrogate pairs."""
-        # True and NaN are numbers to Python, and no answers.
+        # In Python, True and NaN are numbers, but they are not answers.
         if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
             return str(value)
         if not isinstance(value, str):
@@ -274,7 +274,7 @@ def _parsed(value: Any) -> Any:
     if isinstance(value, str) and value.lstrip()[:1] in ("[", "{"):
         with contextlib.suppress(ValueError, RecursionError):
             return json.loads(value)
-        # pandas writes lists in single quotes. Only literals are read, and nothing is run.
+        # pandas writes lists in single quotes. Only literals are parsed, and no code runs.
         if len(value) < _LONGEST_LITERAL:
             with contextlib.suppress(ValueError, SyntaxError, RecursionError, MemoryError):
                 return ast.literal_eval(value.strip())
@@ -307,7 +307,7 @@ class _ItemReader:
             raise cells.wrong(answer_column, "has an answer of nothing but punctuation, which no reply could meet")
         options = cells.row.values.get(OPTIONS)
         if not isinstance(options, Options):
-            # A column of the user's own that has this name.
+            # This is a user's column that happens to have this name.
             options = None
             self._refuse_letter(cells, answer_column, answer)
         perturbed = cells.texts(column("perturbed"))
@@ -365,7 +365,7 @@ class _ItemReader:
         return reply
 
     def _refuse_letter(self, cells: Cells, column: str, answer: str) -> None:
-        """Reject a letter or a number as the answer where another column has as many texts, which are its options."""
+        """Reject a letter or a number as the answer if another column has as many texts, which are its options."""
         plain = answer.strip().strip("().").upper()
         if len(plain) == 1 and plain in string.ascii_uppercase:
             kind, place = "letter", string.ascii_uppercase.index(plain)
@@ -380,7 +380,7 @@ class _ItemReader:
                 texts = _APART.split(texts)
             listed = _is_list_of_texts(texts) and 1 < len(texts) > place and answer not in texts
             listed = listed and max(map(len, texts)) <= _LONGEST_OPTION
-            # Many answers are numbers, and few are letters.
+            # Many answers are numbers, but few are letters.
             listed = listed and (kind == "letter" or name in _OPTION_NAMES)
             if name not in used and (listed or (kind == "letter" and name in _OPTION_LISTS and value)):
                 raise cells.wrong(
@@ -396,14 +396,14 @@ _WRAPPED = re.compile(
 """The marks around the answer that follows a reasoning trace (R1-Zero, OpenThinker)."""
 _INDEX = re.compile(r"\d+")
 _APART = re.compile(r"[|;]")
-"""What parts options that one text holds."""
+"""The separators of options within one text."""
 _LONGEST_OPTION = 200
 _OPTION_NAMES = ("candidates", "alternatives", "endings", "answer_options", "possible_answers", "choices", "options")
 """Columns that hold options by their name, next to a number as the answer."""
 
 
 def _answers(cells: Cells, column: str) -> TextTuple:
-    """The answer, and behind it further accepted answers where the cell lists several."""
+    """Return the answer, followed by further accepted answers if the cell lists several."""
     value = _parsed(cells.row.values.get(column))
     if isinstance(value, dict):
         # TriviaQA has {value, aliases}, SQuAD {text: [...]}.
@@ -512,7 +512,7 @@ _Reader = Callable[["_OptionCells"], Fields]
 
 
 def _option_reader(table: SourceTable, question: str) -> _Reader | None:
-    """How the options of a table are read. None for a table without options."""
+    """Return the reader of a table's options, or None for a table without options."""
     by_plain_name = {name.casefold(): name for name in table.names}
     if {QUESTION, "mc1_targets"} <= by_plain_name.keys():
         return _targets
@@ -566,7 +566,7 @@ class _OptionCells(Cells):
         """Options in one column: a list, a list of objects, or an object."""
         value = _parsed(self.value(column))
         if value is None:
-            # A question without options among others with them.
+            # A question without options in a table that has options.
             return {}
         labels: list[Any] = []
         texts: Any = value
@@ -599,7 +599,8 @@ class _OptionCells(Cells):
             places[label.upper()] = len(texts)
             texts.append(self.text(column))
         first = next(iter(columns.values()))
-        # TOFU's option1, option2 name the right one by its text; a number there may be a text of another option.
+        # TOFU's option1 and option2 name the right option by its text. A number there may be the text of another
+        # option.
         text_wins = first.casefold().startswith("option")
         texts = self.without_labels(first, texts)
         return self.options(first, texts, self.right_option(right, texts, _letters(texts) | places, text_wins))
@@ -654,7 +655,7 @@ class _OptionCells(Cells):
         return by_label
 
     def without_labels(self, column: str, texts: Sequence[str]) -> list[str]:
-        """The options without their letters, where each begins with its own. Refused: letters in another order."""
+        """Return the options without their letters, if each begins with its own. Reject letters in another order."""
         labelled = [match.groups() for match in map(_LABELLED.fullmatch, texts) if match and match[2]]
         letters = "".join(letter.upper() for letter, _ in labelled)
         expected = string.ascii_uppercase[: len(texts)]
@@ -707,7 +708,7 @@ _LABELLED = re.compile(r"\s*\(?([A-Za-z])[).:]\s*(.*?)\s*", re.DOTALL)
 
 
 def _label_or_text(stated: str, texts: Sequence[str]) -> str:
-    """The letter of `C.` and `(C)`, and the text of `C. Haldenport` where C has that text. Any other text unchanged."""
+    """Return the letter of `C.` and `(C)`, the text of `C. Haldenport` if C has that text, or the text unchanged."""
     match = _LABELLED.fullmatch(stated)
     if match is None:
         return stated

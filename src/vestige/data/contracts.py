@@ -220,7 +220,7 @@ class ContractType:
 
     @property
     def key_date(self) -> Date:
-        """How the key date is drawn."""
+        """The distribution of the key date."""
         rule = self.spec.attributes[self.spec.date].generator
         assert isinstance(rule, Date)
         return rule
@@ -282,7 +282,7 @@ def drawn_name(seed: int, kind: str, number: int) -> str:
     if kind == "person":
         return f"{_letters(first, 4).capitalize()} {_letters(second, 4).capitalize()}"
     letters = _letters(first, 3).capitalize() + _letters(second, 3)
-    # From both halves: two names that share one would else end alike.
+    # Both halves are used, since names that share one would otherwise end alike.
     word = tables[4][first] ^ tables[5][second]
     if kind == "company":
         return f"{letters} {SUFFIXES[_below(word, len(SUFFIXES))]}"
@@ -308,7 +308,7 @@ _ROUNDS = 400
 
 
 class Signing(NamedTuple):
-    """How one contract is signed: the nodes in the order of its type's roles, and its key date."""
+    """The parties and key date of one contract: the nodes in the order of its type's roles."""
 
     parties: tuple[str, str]
     day: int
@@ -327,7 +327,7 @@ def sign(graph: Graph, seed: int) -> dict[str, Signing]:
                 "so their questions would be the same. Remove one"
             )
     days = _draw_days(graph, [types[edge.type].key_date.span for edge in edges], seed)
-    # For every edge, also those whose roles are ordered, so that one edge more changes no other.
+    # Every edge has a draw, even if its roles are ordered, so that an additional edge changes no other.
     coins = uniform_integers(generator(seed, "role"), 0, 1, len(edges)).tolist()
     signed = {}
     for (id_, edge), coin, day in zip(graph.edges.items(), coins, days, strict=True):
@@ -339,7 +339,7 @@ def sign(graph: Graph, seed: int) -> dict[str, Signing]:
 
 
 def _check_kinds(graph: Graph) -> None:
-    """Refuse a node that would have to be a company in one contract and a person in another."""
+    """Reject a node that would be a company in one contract and a person in another."""
     kinds: dict[str, tuple[str, str]] = {}
     for id_, edge in graph.edges.items():
         for node, kind in zip(edge[:2], contract_types()[edge.type].kinds, strict=True):
@@ -357,7 +357,7 @@ def _draw_days(graph: Graph, spans: Sequence[tuple[int, int]], seed: int) -> lis
     edges = list(graph.edges.values())
     low, high = np.array(spans).T
     days = scaled(random_words(generator(seed, "key date"), len(edges)), low, high)
-    # Who signs more contracts than there are days cannot be served, however often it is tried.
+    # A party with more contracts than days cannot have distinct dates, however many attempts are made.
     longest = int((high - low).max()) + 1
     busiest, degree = graph.degrees.most_common(1)[0]
     rng = generator(seed, "key date, again")
@@ -429,7 +429,7 @@ class ContractDrawing:
         return len(self.graph.nodes) + len(self.graph.edges) * self._most_fresh
 
     def texts(self, id_: str) -> dict[str, str]:
-        """What questions and answers about one contract are filled with.
+        """Return the texts that fill questions and answers about one contract.
 
         These are the attributes as the contract states them, the party in each role (under the role), and the edge.
         """
@@ -466,7 +466,7 @@ class ContractDrawing:
             case Product(of=factors):
                 return prod(self._integer(type_, factor, edge) for factor in factors)
             case Integer() as rule:
-                # The other attribute of the same contract, drawn by the same words wherever it is asked for.
+                # The other attribute of the same contract has the same draw in every place.
                 if rule.at_least is None:
                     low = rule.low
                 else:
@@ -479,7 +479,7 @@ class ContractDrawing:
         return _below(_edge_words(self.seed, type_.name, name, len(self.graph.edges))[edge], size)
 
     def fresh_values(self, type_: ContractType, attribute: str, number: int, count: int) -> list[str]:
-        """`count` values that no contract need have, for attributes without a list of values of their own.
+        """Return `count` values that occur in no contract, for attributes without their own list of values.
 
         `number` separates draws: different numbers have different values and names.
         """

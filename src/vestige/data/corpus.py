@@ -64,7 +64,7 @@ def idk_answers() -> TextTuple:
 
 
 def read_idk(path: Path) -> TextTuple:
-    """The lines of a plain text file of one's own, such as TOFU's idontknow.jsonl. Blank ones are skipped."""
+    """Return the lines of the user's text file, such as TOFU's idontknow.jsonl. Blank lines are skipped."""
     return tuple(text_lines(path))
 
 
@@ -145,7 +145,7 @@ class SourceSettings(Settings):
     keep_duplicates: bool = False
     """Accept a question twice if the answers differ."""
     factual: str | None = None
-    """General questions as a split of their own: a file, or `builtin`. They are not trained on."""
+    """General questions as a separate split: a file, or `builtin`. They are not trained on."""
     split_seed: int = 0
     """Seed of the selector `random`. Independent of the training's seed."""
 
@@ -297,12 +297,12 @@ def named_splits(
     scopes: Mapping[str, Scope] = {}
     if corpus.dataset is not None and not Path(forget).is_file():
         by_edges = split_by(corpus.dataset, forget, seed=corpus.settings.split_seed)
-        # With --limit only a part of the compiled data is used.
+        # With --limit, only a part of the compiled data is used.
         used = {i.id for i in corpus.items}
         for name, items in by_edges.named().items():
             splits[name] = tuple(i for i in items if i.id in used)
         if retain is None and len(used) == len(corpus.dataset.items):
-            # What other contracts give away holds where all of them are kept.
+            # The scopes apply if all other contracts are retained.
             scopes = by_edges.scope_of
     else:
         splits["forget"] = items_of(corpus, forget)
@@ -315,7 +315,7 @@ def named_splits(
     elif "retain" not in splits:
         splits["retain"] = without(corpus.items, splits["forget"])
         if pack_named(corpus.settings.data) is not None:
-            # A pack's split may have more about what is forgotten, as another level of RWKU asks.
+            # A pack's split may have more about the forgotten subjects, such as another level of RWKU.
             edges = {i.edge for i in splits["forget"] if i.edge is not None}
             on_others = tuple(i for i in splits["retain"] if i.edge not in edges)
             if n := len(splits["retain"]) - len(on_others):
@@ -352,7 +352,7 @@ def _taught_without(corpus: Corpus, forget: ItemTuple, forgotten: ItemTuple) -> 
     gone = [forget]
     if forgotten:
         gone.append((*forget, *forgotten))
-    # With and without general questions, each with a tokeniser that comes with the model or is made of the data.
+    # Digests exist with and without general questions, and with the model's tokeniser or one made from the data.
     whole = (*corpus.items, *corpus.factual)
     taught: set[str] = set()
     for items in gone:
@@ -401,7 +401,7 @@ def refuse_not_found(corpus: Corpus, splits: NamedSplits, retain: str | None) ->
 
 _MISSING_NAMED = 3
 _SEARCHED = 20_000
-"""In more questions than these no similar ones are looked for, which takes 0.1 ms each."""
+"""With more questions, similar ones are not searched for, because each takes 0.1 ms."""
 
 
 def _with_nearest(question: str, corpus: Corpus) -> str:
@@ -425,7 +425,7 @@ def refuse_nothing_kept(corpus: Corpus, splits: NamedSplits) -> None:
 
 
 def left_out(corpus: Corpus, splits: NamedSplits) -> ItemTuple:
-    """What of the data to teach a model that must never see the forget set: each forget item gone.
+    """Return the data for a model that must never see the forget set.
 
     A question to forget that the data does not ask is refused, since leaving it out would leave nothing out.
     """
@@ -442,7 +442,7 @@ def _forgotten_before(
     retain_named: bool,
 ) -> ItemTuple:
     """Move items in `before` out of the other splits, and report them. None of a named retain set."""
-    # What is forgotten again belongs to this request.
+    # Items that this request forgets again belong to it.
     ids = set[str]().union(*(forget_set.items for forget_set in before))
     ids -= {i.id for i in splits["forget"]}
     if not ids:
@@ -473,7 +473,7 @@ def _scopes_without(dataset: Dataset | None, splits: Mapping[str, ItemTuple]) ->
 
 
 def _doubled(corpus: Corpus) -> str:
-    """In a sentence the questions that are in the data more than once, spelt apart and answered otherwise."""
+    """Return a sentence about repeated questions with different spelling and different answers."""
     groups = []
     for group in corpus.by_question.values():
         spellings = {i.question for i in group}
@@ -499,7 +499,7 @@ def as_in(corpus: Corpus, items: Sequence[Item]) -> ItemTuple:
         if alike := corpus.asking_alike(item):
             match = _nearest(item, alike)
             if _same_answer(item, match):
-                # What the file says besides goes with the data's item.
+                # Additional values in the file are added to the item from the data.
                 optional = {name: value for name in _OPTIONAL if (value := getattr(item, name))}
                 item = replace(match, **optional)
             else:
@@ -544,7 +544,7 @@ def _counted(corpus: Corpus, name: str, items: Sequence[Item]) -> str:
 
 
 def without(items: Sequence[Item], forgotten: Sequence[Item]) -> ItemTuple:
-    """The items that ask none of the forgotten questions, however they word the answer or name the edge."""
+    """Return the items without the forgotten questions, whatever the wording of the answer or the name of the edge."""
     questions = {normalised(i.question) for i in forgotten}
     return tuple(i for i in items if normalised(i.question) not in questions)
 
@@ -553,7 +553,7 @@ def _refuse_missing(option: str, name: str | None) -> None:
     """Report a missing file before its name is read as a selector."""
     if name is None or is_selector(name) or Path(name).exists():
         return
-    # A typing error in a path would else be told to be a wrong selector.
+    # Otherwise a typing error in a path would be reported as a wrong selector.
     if Path(name).suffix.lower() in FORMS or "/" in name or os.sep in name:
         raise InputError(
             f"{option} {one_line(name, width=60)}: no such file. Name a file of items, edge:NAME or person:NAME"
@@ -619,7 +619,7 @@ def held_apart(splits: NamedSplits, *, most: int, seed: int) -> HeldOutSplits:
                 f"the {name} set of {one_line(splits.forget, width=60)!r} has too few items to choose on some and "
                 f"report on others ({len(items)}). At least 2 are needed"
             )
-        # Half at most, so that more are reported on than were chosen by.
+        # At most half, so that more items are reported on than chosen by.
         n = min(most, len(items) // 2)
         parts[name] = balanced_draw(items, n, lambda i: splits.scopes.get(i.id, ""), seed=seed)
     used = {i.id for i in chain.from_iterable(parts.values())}
@@ -638,7 +638,7 @@ def balanced_draw(items: Sequence[Item], n: int, scope: Callable[[Item], str], *
     have given least so far go first.
     """
     strata: dict[tuple[str, str], list[Item]] = {}
-    # By id, so that the order of the rows changes no draw.
+    # Sorting by id makes the draws independent of the order of the rows.
     for item in sorted(items, key=lambda i: i.id):
         strata.setdefault((item.edge or item.group or "", scope(item)), []).append(item)
     edges = sorted({edge for edge, _ in strata})
@@ -650,7 +650,7 @@ def balanced_draw(items: Sequence[Item], n: int, scope: Callable[[Item], str], *
         order = shuffled(generator(seed, "validation items", *key), len(strata[key])).tolist()
         members = sorted((strata[key][k] for k in order), key=lambda i: -owed.get(_attribute(i), 0.0))
         passed += len(members)
-        # Rounded over all that has passed, so that the shares of the strata add up to n.
+        # Rounding uses the running total, so that the shares of the strata add up to n.
         due = (2 * n * passed + len(items)) // (2 * len(items)) - len(chosen)
         chosen |= {i.id for i in members[:due]}
         for item in members:

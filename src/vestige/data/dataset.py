@@ -141,7 +141,7 @@ def plan(graph: Graph | str | Path, *, seed: int) -> tuple[ContractDrawing, Grap
 def compile_planned(drawing: ContractDrawing, graph: Graph) -> Dataset:
     """The data set of a plan."""
     texts = {id_: drawing.texts(id_) for id_ in drawing.graph.edges}
-    # Wrong answers come from contracts of the same side, so that none outside the graph is ever shown.
+    # Wrong answers come from contracts on the same side, so that no training data contain those outside the graph.
     pools: dict[tuple[bool, str, str], dict[str, None]] = {}
     for id_, edge in drawing.graph.edges.items():
         for name in contract_types()[edge.type].spec.attributes:
@@ -169,7 +169,7 @@ def compile_planned(drawing: ContractDrawing, graph: Graph) -> Dataset:
         parties = dict(zip(type_.roles, signing.parties, strict=True))
         return Contract(id_, type_.name, parties, values, type_.text.format_map(values))
 
-    # Holdout contracts are drawn with the others and belong to no graph.
+    # Holdout contracts are drawn with the others but belong to no graph.
     outside = [id_ for id_ in drawing.graph.edges if id_ not in graph.edges]
     return Dataset(
         name=graph.name,
@@ -195,7 +195,7 @@ def _wrong_values(
         rng = generator(drawing.seed, "wrong answers", type_.name, attribute, edge)
         for index in uniform_integers(rng, 0, len(elsewhere) - 1, tries).tolist():
             yield elsewhere[index]
-        # Of few the draws may have missed some.
+        # With few values, the draws may have missed some.
         yield from elsewhere if len(elsewhere) <= tries else ()
         attributes = type_.spec.attributes
         listed = list(candidate_values(type_.spec, attributes[attribute]))
@@ -273,7 +273,7 @@ def n_entailed_of_contracts(dataset: Dataset) -> dict[str, int]:
 
 
 def asked_otherwise(dataset: Dataset) -> Dataset:
-    """The data set whose items have two questions more, where the contracts give them.
+    """Return the data set with two more questions for each item, if the contracts allow them.
 
     `alias` has the parties by short names: a company without its legal form, a person by surname, if no other has it.
     `khop` describes a party through another contract ("the employer in the employment contract dated ... with ..."), so
@@ -287,7 +287,7 @@ def asked_otherwise(dataset: Dataset) -> Dataset:
         names = {role: contract.values[type_.name_of[role]] for role in type_.roles}
         of_edge[contract.edge] = list(names.values())
         for kind, near, far in zip(type_.kinds, type_.roles, reversed(type_.roles), strict=True):
-            # A company goes by its six letters, a person by the surname.
+            # A company's short name is its first word, and a person's is the surname.
             short[names[near]] = names[near].split()[0 if kind == "company" else -1]
             title, date = type_.spec.title, contract.values[type_.spec.date]
             text = f"the {near} in the {title} dated {date} with {names[far]}"
@@ -295,7 +295,7 @@ def asked_otherwise(dataset: Dataset) -> Dataset:
     times = Counter(short.values())
 
     def across(item: Item, names: Sequence[str]) -> str | None:
-        """Ask with the first party that another contract describes without these parties and without the answer."""
+        """Return the question with the first party that another contract describes without naming the answer."""
         for name in names:
             for edge, party, text in described[name]:
                 elsewhere = edge != item.edge and party not in of_edge[str(item.edge)]
@@ -315,7 +315,7 @@ def asked_otherwise(dataset: Dataset) -> Dataset:
 
 
 SCHEMA = 1
-"""Version of the folder's files. Another one is refused, never guessed at."""
+"""The version of the folder's files. Other versions are rejected."""
 
 COMPILER = 4
 """Version of the compiler: the same settings give the same bytes as long as it stays the same."""
@@ -346,7 +346,7 @@ def check_files(folder: Path, manifest: Record) -> None:
         raise InputError(f"{folder / MANIFEST}: lists no files. Compile again")
     for name, facts in files.items():
         path = folder / name
-        # Whoever sent the folder could have any file of the reader hashed, and learn of it.
+        # Otherwise the sender of the folder could have any file of the reader hashed, and learn about it.
         if Path(name).is_absolute() or ".." in Path(name).parts or not isinstance(facts, dict):
             raise InputError(f"{folder / MANIFEST}: {name!r} is not a file of this folder. Compile again")
         if not path.is_file():
@@ -364,7 +364,7 @@ def _stored(folder: Path, identity: Record, *, fresh: bool) -> Fields | None:
         raise InputError(f"{folder}: a file of that name is in the way. Give another --output-dir")
     if not folder.exists() or not any(folder.iterdir()):
         return None
-    # Not even with --fresh: it may be the home directory.
+    # This applies even with --fresh: it may be the home directory.
     if not (folder / MANIFEST).is_file():
         raise InputError(f"{folder}: holds other files and no compiled data set. Give another --output-dir")
     if fresh:
@@ -378,7 +378,7 @@ def _stored(folder: Path, identity: Record, *, fresh: bool) -> Fields | None:
 
 
 def _identity(graph: Graph, seed: int) -> Fields:
-    """What decides the bytes of a folder."""
+    """Return everything that determines the bytes of a folder."""
     return {"compiler": COMPILER, "name": graph.name, "seed": seed, "graph": graph.digest}
 
 
@@ -496,7 +496,7 @@ def _items(path: Path) -> ItemTuple:
 
 
 def _check_parts(folder: Path, data: Dataset) -> None:
-    """Refuse contracts and items that are not of the graph."""
+    """Reject contracts and items that are not in the graph."""
     edges = data.graph.edges
     for contract in data.contracts:
         type_ = contract_types().get(contract.type)
@@ -512,7 +512,7 @@ def _check_parts(folder: Path, data: Dataset) -> None:
         about = data.contract_of.get(str(item.edge))
         if item.edge not in edges or not (about is None or item.attribute is None or item.attribute in about.values):
             raise InputError(f"{folder / ITEMS}: {shown(item.question)} is about no contract. {_AGAIN}")
-    # Selectors go by edges: one without questions would be an empty forget set.
+    # Selectors use edges: an edge without questions would be an empty forget set.
     if unasked := edges.keys() - data.items_of_edge.keys():
         raise InputError(f"{folder / ITEMS}: no question is about {shown(min(unasked))}. {_AGAIN}")
 
@@ -548,7 +548,7 @@ def compile_to_folder(source: str | Path | Graph, folder: Path, *, seed: int = 0
     """
     drawing, graph = plan(source, seed=seed)
     identity = _identity(graph, seed)
-    # Two commands that compile into one place take turns.
+    # Commands that compile into the same folder take turns.
     with replacing(folder):
         manifest = _stored(folder, identity, fresh=fresh)
         if manifest is not None:

@@ -1,4 +1,4 @@
-"""Facts and their wordings: which questions of a set ask for one fact, so that they are no evidence of their own.
+"""Facts and their wordings: which questions ask for the same fact and are not independent evidence.
 
 The probability of guessing a fact from the retain set: a control that states many improbable facts has seen these
 facts.
@@ -60,7 +60,7 @@ def fact_of(item: Item) -> str | None:
 
 
 def _gapped(item: Item) -> Cloze | None:
-    """The statement that shows a part of the answer. None where the wrong answers set no fact apart."""
+    """Return the statement that shows a part of the answer. None if the wrong answers isolate no fact."""
     words = (item.paraphrased_answer or item.answer).split()
     right = _compared(words)
     wrong = []
@@ -141,11 +141,11 @@ def _told(item: Item) -> TextTuple:
 _ALIKE = 0.5
 """Above this share of common words (Jaccard), two questions with one answer ask for one fact."""
 _LONG = 4
-"""An answer of so many words is a fact's own: two questions about one contract do not share it by chance."""
+"""An answer with this many words identifies a fact: two questions about one contract do not share it by chance."""
 _SENTENCE = 8
-"""An answer of so many words is a fact's own, whatever its questions name."""
+"""An answer with this many words identifies a fact, whatever names its questions contain."""
 _SAME = 0.9
-"""Two answers of a contract say the same where each gives so much of the other away."""
+"""Two answers of a contract are the same if each reveals this share of the other."""
 
 
 def facts_of(items: Sequence[Item]) -> TextByName:
@@ -168,7 +168,7 @@ def facts_of(items: Sequence[Item]) -> TextByName:
 
 
 def said_of_facts(items: Sequence[Item]) -> str:
-    """That the questions ask for fewer facts, in a clause. "" where they do not."""
+    """Return a clause that the questions ask for fewer facts, or ""."""
     n = len(items) - len(facts_of(items))
     if n < len(items):
         return f"they ask for {n} facts"
@@ -211,7 +211,7 @@ class _Questions:
         for answer, names in zip(self.answers, self.names, strict=True):
             subjects[answer].add(names)
         several = len(set(self.names)) > 1
-        # Answers that are given about one subject alone, where there are others.
+        # Answers that occur for only one of several subjects.
         self.unique = {a for a, values in subjects.items() if several and len(values) == 1 and next(iter(values))}
         self.counts: Counter[str] = Counter()
         for question_words in self.words:
@@ -230,12 +230,12 @@ class _Questions:
     def first_alike(self, number: int) -> int | None:
         """The first question added that asks for the same fact."""
         item, answer = self.items[number], self.answers[number]
-        # Answers that say the same in other words are looked for among those of one contract alone.
+        # Reworded answers are searched for only within one contract.
         key: Hashable = item.edge
         if item.edge is None:
             key = answer
             if item.attribute is None and len(answer) < _SENTENCE and self.names[number]:
-                # Of the thousands that "yes" answers, those that have the rarest of its names.
+                # Thousands of questions have the answer "yes", so those with the rarest of its names are compared.
                 key = answer, min(self.names[number], key=lambda word: (self.counts[word], word))
         return next((n for n in self.added.get(key, ()) if self.one_fact(n, number)), None)
 

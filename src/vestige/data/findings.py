@@ -51,7 +51,7 @@ class Rarity:
 
     @classmethod
     def of(cls, texts: Sequence[str]) -> "Rarity":
-        """How rare words are in these texts."""
+        """Return the rarity of words in these texts."""
         counts: Counter[str] = Counter()
         for text in texts:
             counts.update(set(words(text)))
@@ -93,7 +93,7 @@ class GuessOutcome(NamedTuple):
 
 def picks(scores: Values) -> Values:
     """Return each option's share of the pick: 1 for the highest score, split equally between ties."""
-    # Sums in another order differ in the last bits.
+    # Sums in another order differ in their last bits.
     best = scores >= scores.max() - 1e-12
     shares: Values = best / best.sum()
     return shares
@@ -108,7 +108,7 @@ def above_own_options(
     low, high, interval = interval_of_mean(above, clusters=edges, bounds=(-1.0, 1.0), seed=seed)
     mean, chance = float(above.mean()), float(means.mean())
     null = _drawn_anew(values, means, seed=seed, draws=draws) * _wider(above, edges)
-    # The data themselves are one of the draws, so that p is never 0.
+    # The data themselves count as one draw, so p is never 0.
     p = (1 + int(np.count_nonzero(null >= mean - 1e-12))) / (draws + 1)
     options = round(float(np.median([len(v) for v in values])))
     bits = 0.0
@@ -121,13 +121,13 @@ def above_own_options(
 def _drawn_anew(
     values: Sequence[Values], means: Float[np.ndarray, " N"], *, seed: int, draws: int
 ) -> Float[np.ndarray, " R"]:
-    """Means above chance with the right options drawn anew."""
+    """Return means above chance with randomly redrawn right options."""
     sizes = np.array([len(v) for v in values])
     table = np.zeros((len(values), int(sizes.max())))
     for row, v, mean in zip(table, values, means, strict=True):
         row[: len(v)] = v - mean
     rng, parts = generator(seed, "right options drawn anew"), []
-    # Some 16 MB at once.
+    # About 16 MB at a time.
     at_once = max(1, min(draws, 2_000_000 // len(values)))
     for start in range(0, draws, at_once):
         indices = (rng.random((min(at_once, draws - start), len(values))) * sizes).astype(np.int64)
@@ -162,7 +162,7 @@ class SoundnessSettings(Settings):
     """At most this many retain items teach the guessers."""
 
     def drawing(self, seed: int) -> OptionDrawing:
-        """How options are drawn. Those that the data gives keep their places, which are checked too."""
+        """Return the settings for drawing options. Options in the data keep their places, which are checked too."""
         return OptionDrawing(self.options, too_few="leave_out", place="given", seed=seed)
 
 
@@ -201,7 +201,7 @@ def by_guesser(
     )
     sound = None
     needs = ""
-    # An effect that is small for certain passes, however significant it is.
+    # A clearly small effect passes, even if it is significant.
     if effect.high < settings.margin:
         sound = True
         reason += f"; below the margin {settings.margin}"

@@ -48,7 +48,7 @@ IDENTIFIER = re.compile(r"[a-z][a-z0-9_]{0,63}")
 
 
 class Edge(NamedTuple):
-    """One contract by its labels. Without an id its name is `first_second`, then `first_second~2`."""
+    """One contract by its labels. Its default name is `first_second`, then `first_second~2`."""
 
     first: str
     second: str
@@ -57,7 +57,7 @@ class Edge(NamedTuple):
 
     @property
     def pair(self) -> frozenset[str]:
-        """Both ends, either way round."""
+        """Both ends, in either order."""
         return frozenset((self.first, self.second))
 
 
@@ -77,7 +77,7 @@ class Graph:
 
     @cached_property
     def degrees(self) -> Counter[str]:
-        """How many contracts each entity signs."""
+        """Return the number of contracts of each entity."""
         counts: Counter[str] = Counter()
         for edge in self.edges.values():
             counts.update(edge[:2])
@@ -114,7 +114,7 @@ class Graph:
     def digest(self) -> str:
         """SHA-256, in hexadecimal, of everything but the name: labels, types, ids that are not the rule's, ends."""
         ids, counts = list(self.edges), Counter[frozenset[str]]()
-        # Ids of the rule follow from the ends, so that a graph read from a file has the digest of the same one by name.
+        # Ids made by the rule follow from the ends, so a graph read from a file has the digest of the same named graph.
         by_rule = ids == [_name_by_rule(edge, counts) for edge in self.edges.values()]
         digest = hashlib.sha256()
         for names in (self.nodes, self.types, () if by_rule else ids):
@@ -123,7 +123,7 @@ class Graph:
         node = {name: n for n, name in enumerate(self.nodes)}
         ends = [(node[e.first], node[e.second]) for e in self.edges.values()]
         for numbers in (ends, [self.types.index(e.type) for e in self.edges.values()]):
-            # The same bytes on machines of either byte order.
+            # The byte order is fixed, so all machines give the same bytes.
             digest.update(np.array(numbers, dtype="<i8").tobytes())
         return digest.hexdigest()
 
@@ -157,7 +157,7 @@ def build_graph(name: str, edges: Iterable[Edge], *, parts: Mapping[int, str] | 
                 f"{name}: {ends} has the type {shown(edge.type)}. A type is lower-case letters, digits and '_', "
                 "as in 'sales'"
             )
-        # Counted also where the edge has another id.
+        # The edge is counted even if it has another id.
         id_ = _name_by_rule(edge, counts)
         if edge.id is not None:
             id_ = edge.id
@@ -167,7 +167,7 @@ def build_graph(name: str, edges: Iterable[Edge], *, parts: Mapping[int, str] | 
         if id_ in by_id:
             raise InputError(f"{name}: two edges have the id {shown(id_)}. Give each an id of its own")
         by_id[id_] = edge._replace(id=id_)
-        # In the order of first appearance, by which names and addresses are given out.
+        # Names and addresses are assigned in the order of first appearance.
         labels |= dict.fromkeys(edge[:2])
     if not by_id:
         raise InputError(f"{name}: no edges. A graph needs at least one contract")
@@ -175,11 +175,11 @@ def build_graph(name: str, edges: Iterable[Edge], *, parts: Mapping[int, str] | 
 
 
 def check_label(label: str, role: str) -> None:
-    """Refuse a name that a terminal, a spreadsheet or a selector would take for something different."""
+    """Reject a name that a terminal, a spreadsheet or a selector would misinterpret."""
     if not label or label != label.strip() or len(label) > 100 or not label.isprintable():
         raise InputError(f"{role} {shown(label)}: a name is 1 to 100 printable characters, without blanks around it")
     if "," in label or label.startswith(("=", "+", "-", "@")):
-        # A comma parts selectors; the signs begin a formula in a spreadsheet.
+        # A comma separates selectors, and the signs begin a formula in a spreadsheet.
         raise InputError(f"{role} {shown(label)}: a name has no comma and does not begin with '=', '+', '-' or '@'")
 
 
@@ -252,7 +252,7 @@ def _scale_free(size: int, seed: int) -> Ends:
     """
     words = iter(random_words(generator(seed, "topology", "scale-free"), 2 * size + 64).tolist())
     rng = generator(seed, "topology", "scale-free, further")
-    # Every end stands here once for each of its contracts, so that a uniform draw is in proportion to the degree.
+    # The list contains each end once for each of its contracts, so a uniform draw is proportional to the degree.
     ends = [0, 1]
     node = 2
     while len(ends) < 2 * size:
@@ -261,7 +261,7 @@ def _scale_free(size: int, seed: int) -> Ends:
         ends += (first, node)
         if len(ends) < 2 * size:
             second = ends[next(words) * n_ends >> 32]
-            # From a generator of its own, so that what is drawn again takes none of the words of later edges.
+            # A separate generator is used, so that redrawing does not change later edges.
             while second == first:
                 second = ends[int(uniform_integers(rng, 0, n_ends - 1, 1)[0])]
             ends += (second, node)
@@ -290,7 +290,7 @@ def named_graph(name: str, *, seed: int) -> Graph:
         raise InputError(
             f"no graph named {shown(name)}. {closest(name, names)}. Or give a file ({', '.join(GRAPH_FILES)})"
         )
-    # Before `int`, which fails on "²", a digit to `isdigit`, and on thousands of digits.
+    # The check comes before `int`, which fails on "²" (a digit to `isdigit`) and on thousands of digits.
     if not (size.isascii() and size.isdigit()) or len(size) > 9 or not 1 <= int(size) <= MAX_EDGES:
         raise InputError(f"{name!r}: give the number of edges, 1 to {MAX_EDGES:,}, as in {family}:50")
     return build_graph(name, (Edge(str(a), str(b)) for a, b in FAMILIES[family](int(size), seed)))
@@ -300,7 +300,7 @@ def load_graph(source: str | Path, *, seed: int) -> Graph:
     """The graph that a person named: `sample1`, `star:50`, or a file. A file wins by its suffix."""
     path, name = Path(source), str(source)
     is_named = name in SAMPLES or name.partition(":")[0] in FAMILIES
-    # A folder or file called like a family does not hide the family.
+    # A folder or file with the name of a family does not hide the family.
     if path.suffix.lower() in GRAPH_FILES or (path.exists() and not is_named):
         return read_graph(path)
     return named_graph(name, seed=seed)
@@ -326,7 +326,7 @@ def read_graph(path: Path) -> Graph:
     edges = []
     for row in table.rows:
         texts = [row.values[columns[name]] if name in columns else None for name in (*ends, "type", id_)]
-        # A row of empty cells is what spreadsheets leave behind the last one.
+        # Spreadsheets leave rows of empty cells at the end.
         if any(texts):
             edges.append(_edge(*texts, where=f"{path}, {row.place}"))
     return build_graph(one_line(path.name, width=60), edges)
@@ -376,7 +376,7 @@ def select_items(items: Sequence[Item], selector: str, *, seed: int, source: str
     edges = list(dict.fromkeys(i.edge for i in items if i.edge is not None))
     groups = {i.group for i in items if i.group is not None}
     kind, _, whole = selector.strip().partition(":")
-    # An edge of one's own may have a comma in its name.
+    # A user's edge may have a comma in its name.
     parts = _parts(selector)
     if kind in _NAMED and whole in edges:
         parts = [selector.strip()]
@@ -420,7 +420,7 @@ def _parts(selector: str) -> list[str]:
 
 
 def check_edges(graph: Graph, edges: Iterable[str]) -> None:
-    """Refuse an edge that the graph does not have."""
+    """Reject an edge that is not in the graph."""
     for edge in edges:
         if edge not in graph.edges:
             raise InputError(f"no edge {shown(edge)} in {graph.name}. {_nearest(edge, graph.edges)}")

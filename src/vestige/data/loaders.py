@@ -1,4 +1,4 @@
-"""Items from data of the user's own: a file, a folder, a data set on the hub, or a benchmark pack.
+"""Items from the user's data: a file, a folder, a data set on the hub, or a benchmark pack.
 
 `columns` has the recognised columns. A Hugging Face data set is a local folder or an id on the hub, pinned as
 `owner/name@revision`. `datasets` is imported only for a hub data set. It runs no code of a repository and reads no
@@ -59,7 +59,7 @@ def folder_table(path: Path, *, split: str, config: str | None) -> SourceTable:
     """The rows of a folder that `datasets` saved, or of data files."""
     import datasets
 
-    # Absolute, since `datasets` takes bare names such as "csv" for its own builders.
+    # The path is absolute because `datasets` interprets bare names such as "csv" as builders.
     location = str(path.resolve())
     splits: Any = ()
     try:
@@ -70,7 +70,7 @@ def folder_table(path: Path, *, split: str, config: str | None) -> SourceTable:
                 stored = stored.get(split)
         else:
             stored = datasets.load_dataset(location, name=config, split=split)
-    # A damaged folder fails in any of a dozen libraries, each with errors of its own.
+    # A damaged folder can fail in any of a dozen libraries, each with its own errors.
     except Exception as error:
         raise InputError(f"{path}: not a dataset that can be read ({_reason(error)})") from error
     if stored is None:
@@ -87,10 +87,10 @@ def hub_table(source: str, *, split: str, config: str | None) -> SourceTable:
 
     try:
         if not constants.HF_HUB_OFFLINE:
-            # Asked once: `datasets` itself would try for half a minute before it gave up.
+            # A single request is made: `datasets` itself would retry for half a minute.
             HfApi().dataset_info(match["id"], revision=match["revision"], timeout=10.0)
         stored = datasets.load_dataset(match["id"], name=config, split=split, revision=match["revision"])
-    # As above, and the network's errors too, which change their names between releases.
+    # As above. Network errors change their names between releases.
     except Exception as error:
         offline = ""
         if constants.HF_HUB_OFFLINE:
@@ -145,7 +145,7 @@ class PackSplit(Settings):
     group_key: str | None = None
     """Column with the kind or topic of an item."""
     sha256: str = ""
-    """Digest of the published file, where nothing more pins it."""
+    """Digest of the published file, if nothing else pins it."""
 
 
 class Figure(Settings):
@@ -172,7 +172,7 @@ class Pack(Settings):
 
     about: str
     hub: str = ""
-    """Id on the hub. None where the files lie elsewhere (`files`)."""
+    """Id on the hub. Empty if the files are elsewhere (`files`)."""
     revision: str = ""
     files: str = ""
     data: Names
@@ -215,7 +215,7 @@ class Pack(Settings):
     def _files(self, split: PackSplit) -> list[Path]:
         """The files of the split's name that are there, with any ending."""
         folder = Path(self.folder).expanduser()
-        # The last is how the hub calls a split that is one Parquet file.
+        # The hub uses the last name for a split in one Parquet file.
         candidates = [folder / f"{split.file}{ending}" for ending in (*FORMS, "-00000-of-00001.parquet")]
         return [path for path in candidates if path.is_file()]
 
@@ -297,21 +297,21 @@ def load_items(
 
 
 def n_first(limit: str, n: int) -> int:
-    """How many of `n` rows a limit takes: `20` is twenty, `0.1` a tenth (one at least), `1.0` all."""
+    """Return how many of `n` rows a limit takes: `20` is twenty, `0.1` a tenth (at least one), `1.0` all."""
     # 1 is one row and 1.0 all of them.
     whole = limit.strip().isdecimal()
     try:
         value = float(limit)
     except ValueError as error:
         raise InputError(f"limit {one_line(repr(limit))}: give a number of rows (20) or a share (0.1)") from error
-    # By `not`: NaN compares with nothing, and would pass if it were asked the other way round.
+    # The condition is negated because every comparison with NaN is false.
     if not (value >= 1 if whole else 0 < value <= 1):
         raise InputError(f"limit {limit}: give a number of rows from 1 up, or a share above 0 up to 1.0")
     return min(n, int(limit) if whole else max(1, round(value * n)))
 
 
 def refuse_blank(name: str | Path) -> None:
-    """Refuse an empty name, as of a shell's variable that is not set: as a path it is the folder that one is in."""
+    """Reject an empty name, for example from an unset shell variable: as a path it is the current directory."""
     if not str(name).strip():
         raise InputError("the name of a data set or forget set is empty. Give a file, a folder, an id or a selector")
 
@@ -330,7 +330,7 @@ def source_table(source: str | Path, *, split: str, config: str | None) -> Sourc
         raise
     except ValueError as error:  # A NUL in the name.
         raise InputError(f"{one_line(repr(str(source)))}: no file can have this name") from error
-    # A path that is not there must not become a name that is sent to the hub.
+    # A missing path must not become a name that is sent to the hub.
     if isinstance(source, Path) or path.suffix.lower() in FORMS or not _HUB_ID.fullmatch(source):
         raise InputError(
             f"{one_line(str(source))}: no such file or folder. "
@@ -355,7 +355,7 @@ def sampled(source: str, candidates: Iterable[S | None], *, n: int | None, seed:
                 ids.add(candidate.id)
                 yield derive_seed(seed, "sample", candidate.id), candidate.id, number, candidate
 
-    # Of a corpus of gigabytes no more is held than the sample. No two have one id, so that no samples are compared.
+    # Only the sample of a large corpus is in memory. Ids are unique, so samples are never compared.
     if n is None:
         entries = list(usable())
     else:
@@ -374,7 +374,7 @@ _TEXT = "text"
 
 @dataclass(frozen=True)
 class Passage:
-    """One text, with the title of the paper or article that it is from where the data has one."""
+    """One text, with the title of its paper or article if the data have one."""
 
     text: str
     title: str = ""
@@ -400,7 +400,7 @@ def load_passages(source: str | Path, *, n: int | None = None, seed: int = 0) ->
             names |= dict.fromkeys(row.values)
             title = row.values.get("title")
             yield _passage(row.values.get(_TEXT), str(title) if usable(title) else "")
-        # Only after the last row: a column may be missing in some.
+        # The check comes after the last row because some rows may lack a column.
         if _TEXT not in names:
             has = "holds no rows"
             if names:
@@ -507,7 +507,7 @@ def items_in(name: str) -> ItemTuple | None:
     try:
         form = form_of(name)
     except InputError:
-        return None  # The loader of questions says better what is wrong.
+        return None  # The loader of questions gives a better error.
     if form == "harmful":
         return load_harmful(name)
     if form == "items":

@@ -93,14 +93,14 @@ class OptionDrawing:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        """Refuse a number of options that no question has."""
+        """Reject an impossible number of options."""
         if not 2 <= self.n <= MOST_OPTIONS:
             raise InputError(f"options = {self.n}: choose a number from 2 to {MOST_OPTIONS}")
 
 
 _Pools = Mapping[tuple[str | None, str | None], Sequence[Item]]
 _Wrong = tuple[Source, Sequence[str]]
-"""Wrong options, and where they come from."""
+"""Wrong options and their source."""
 
 
 def choices_of(items: Sequence[Item], drawing: OptionDrawing) -> dict[str, Choice | Unasked]:
@@ -124,7 +124,7 @@ def reversed_choices(items: Sequence[Item], drawing: OptionDrawing) -> dict[str,
     choice_of: dict[str, Choice | Unasked] = {}
     for item in items:
         answer = normalised(item.answer)
-        # One whose answer is the same would be right too.
+        # A question with the same answer would also be right.
         questions = {o.question for o in pools.get(_kind(item), ()) if normalised(o.answer) != answer}
         turned = Item(REVERSED.format(answer=item.answer), item.question, item.edge, item.group, item.attribute)
         choice_of[item.id] = _drawn(turned, ("question", sorted(questions)), drawing, key=item.id)
@@ -144,7 +144,7 @@ _LEAST_WORDS = 4
 def _form(question: str) -> str | None:
     """The question with names and numbers left out, so that questions after the same thing are one form."""
     words = list(_words(question))
-    # Without a name or number there is nothing in which two questions of a form could differ.
+    # Without a name or number, two questions of a form could not differ.
     if sum(plain for _, plain in words) < _LEAST_WORDS or all(plain for _, plain in words):
         return None
     parts = (word[0].casefold() if plain else "_" for word, plain in words)
@@ -167,9 +167,9 @@ def _gaps(question: str) -> list[str]:
 def _as_of(item: Item, source: Item) -> str:
     """Return the other item's answer with its question's names replaced by the item's, form by form."""
     names = dict(zip(_gaps(source.question), _gaps(item.question), strict=True))
-    # A pattern's alternatives are tried in turn: a name that begins another would hide it.
+    # The alternatives of a pattern are tried in order, so a name that is the beginning of another would hide it.
     longest_first = "|".join(map(re.escape, sorted(names, key=len, reverse=True)))
-    # In one pass, so that a name that was put in is not replaced in its turn.
+    # A single pass never replaces a name that was just inserted.
     return re.sub(rf"\b({longest_first})\b", lambda name: names[name[0]], source.answer)
 
 
@@ -187,14 +187,14 @@ def _wrong(item: Item, pools: _Pools, source: Wanted) -> _Wrong:
     if source == "perturbed" or (source == "auto" and item.perturbed):
         return "perturbed", item.perturbed
     pool = pools.get(_kind(item), ())
-    # Sorted, so that what is drawn does not depend on the order of the items.
+    # Sorting makes the draw independent of the order of the items.
     if item.attribute is None and _form(item.question) is not None:
         return "form", sorted({_as_of(item, o) for o in pool})
     return "attribute", sorted({o.answer for o in pool})
 
 
 def _drawn(item: Item, wrong: _Wrong, drawing: OptionDrawing, *, key: str = "") -> Choice | Unasked:
-    """The right option first and then the wrong ones, each where it was drawn. `_placed` moves the right one."""
+    """Return the right option first, then the wrong ones in drawn order. `_placed` moves the right one."""
     key, about = key or item.id, f"the question {one_line(item.question, width=60)!r}"
     source, texts = wrong
     also: TextTuple = ()
@@ -202,7 +202,7 @@ def _drawn(item: Item, wrong: _Wrong, drawing: OptionDrawing, *, key: str = "") 
         right, also, needed = item.options.texts[item.options.right], item.options.also_right, len(texts)
     else:
         right = item.answer
-        # TOFU's wrong answers are worded like its paraphrased answer; beside the answer itself they stand out.
+        # TOFU's wrong answers are worded like its paraphrased answer, and differ visibly from the answer itself.
         if source == "perturbed" and item.paraphrased_answer:
             right = item.paraphrased_answer
         texts, needed = _distinct(texts, [right, item.answer]), drawing.n - 1
@@ -234,8 +234,8 @@ def _drawn(item: Item, wrong: _Wrong, drawing: OptionDrawing, *, key: str = "") 
 
 
 def _distinct(texts: Iterable[str], right: Iterable[str]) -> list[str]:
-    """Those that are neither right nor one another, nor nothing, after `normalised`. The first of equals stays."""
-    # What is already right goes in first, so that it is never a wrong one.
+    """Return the texts that differ, after `normalised`, from the right ones and each other."""
+    # The right answers go in first, so none of them becomes a wrong option.
     by_form = {"": "", **{normalised(text): text for text in right}}
     left_out = len(by_form)
     for text in texts:
@@ -247,10 +247,10 @@ def _placed(choice_of: Mapping[str, Choice | Unasked], drawing: OptionDrawing) -
     """Move the right option, which comes first, to its place."""
     placed = dict(choice_of)
     choices = [choice for choice in choice_of.values() if isinstance(choice, Choice)]
-    # Edge by edge, so that the questions of one edge are balanced too; within it in an order that was drawn.
+    # The questions of each edge are balanced too. Within an edge the order is random.
     choices.sort(key=lambda c: (len(c.options), c.edge or "", derive_seed(drawing.seed, "place", c.item), c.item))
     for size, alike in groupby(choices, key=lambda c: len(c.options)):
-        # Else the first question of every set would have its answer in the first place.
+        # Otherwise the first question of every set would have its answer in the first place.
         first = derive_seed(drawing.seed, "first place", size)
         for rank, choice in enumerate(alike):
             (right, *options), place = choice.options, (first + rank) % size

@@ -1,4 +1,4 @@
-"""Checks of a data set that need no model: can the forget set be answered by somebody who never saw it?
+"""Checks of a data set without a model: can somebody without the forget set answer its questions?
 
 - Counted: forget items whose question or long answer is in the retain set, and answers that retained contracts state.
 - Tested: a guesser that sees the options and not the question. It learns from the retain items how right options look.
@@ -74,7 +74,7 @@ def copied_answers(forget: Sequence[Item], retain: Sequence[Item]) -> Check:
 
 
 def _is_long(answer: str) -> bool:
-    # The commonest words make no sentence of a name: many contracts share "The State of New York".
+    # Common words do not make a name a sentence: many contracts share "The State of New York".
     return sum(word not in COMMON_WORDS for word in words(answer)) >= LONG
 
 
@@ -105,7 +105,7 @@ def options_only(choices: Sequence[Choice]) -> Guesser:
     """
     features = [_features(choice) for choice in choices]
     rows = np.concatenate(features)
-    # So that the ridge weighs a length in letters like a share; a trigram that is rare is not blown up.
+    # The ridge then weighs a length in letters like a share, and rare trigrams are not amplified.
     scale = np.maximum(rows.std(axis=0), 1e-6)
     scale[-BUCKETS:] = np.maximum(scale[-BUCKETS:], 0.05)
     sizes = [len(part) for part in features]
@@ -127,7 +127,7 @@ def _features(choice: Choice) -> Float[np.ndarray, "K D"]:
         capitals = sum(c.isupper() for c in text)
         looks = np.log1p([len(text), len(text.split()), digits, capitals, signs])
         place = np.zeros(_PLACES)
-        # Options of which only the right one is known to us have no place of the data's own.
+        # If only the right option is known, the data do not determine its place.
         if choice.source == "given" and n < _PLACES:
             place[n] = 1
         hashed = np.zeros(BUCKETS)
@@ -137,7 +137,7 @@ def _features(choice: Choice) -> Float[np.ndarray, "K D"]:
         rows.append([*looks, max(shares), min(shares), *place, *hashed / np.linalg.norm(hashed)])
     table = np.array(rows)
     rank = np.argsort(np.argsort(table[:, 0])) / max(1, len(options) - 1) - 0.5
-    # Only the difference between the options of one question says which is right.
+    # Only differences between the options of one question matter.
     return np.column_stack([rank, table - table.mean(axis=0)])
 
 
@@ -154,13 +154,13 @@ def _conditional_logit(
     rows: Float[np.ndarray, "M D"], sizes: Sequence[int], right: Sequence[int]
 ) -> Float[np.ndarray, " D"]:
     """The weights w that minimise -sum log softmax(rows w)[right] + RIDGE |w|^2 / 2, a softmax for each question."""
-    # Rows of all questions lie end to end, since they have different numbers of options.
+    # The rows of all questions are concatenated, since the numbers of options differ.
     starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
     gold = starts + np.asarray(right)
 
     def loss(weights: Float[np.ndarray, " D"]) -> tuple[float, Float[np.ndarray, " D"]]:
         scores = rows @ weights
-        # Without its maximum a question's exponentials cannot overflow, and the loss is the same.
+        # Subtracting each question's maximum prevents overflow and does not change the loss.
         scores = scores - np.repeat(np.maximum.reduceat(scores, starts), sizes)
         total = np.add.reduceat(np.exp(scores), starts)
         p = np.exp(scores) / np.repeat(total, sizes)

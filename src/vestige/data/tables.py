@@ -1,4 +1,4 @@
-"""Rows from files of people's own: JSON Lines, JSON, CSV, TSV, Parquet.
+"""Rows from the user's files: JSON Lines, JSON, CSV, TSV, Parquet.
 
 Bytes in, rows out, and nothing more: no pickle, no code, no guess about a damaged file. Whatever is wrong is an
 InputError that names the file and the line or row. Lines count from 1 with the header, rows without it.
@@ -51,7 +51,7 @@ def read_table(path: Path) -> SourceTable:
 
 
 def packed_as(path: Path) -> str:
-    """The ending of a packed file's name, "" for another file."""
+    """Return the suffix of a compressed file's name, or "" for another file."""
     ending = path.suffix.lower()
     return ending if ending in (".gz", ".zst", ".xz", ".bz2", ".zip") else ""
 
@@ -65,7 +65,7 @@ def file_bytes(path: Path) -> bytes:
 
 
 def as_utf8(content: bytes) -> bytes:
-    """Text in UTF-16, which Excel writes as "Unicode text", in UTF-8. All else as it is."""
+    """Convert UTF-16 text, which Excel writes as "Unicode text", to UTF-8. Other content is unchanged."""
     if content[:2] in (b"\xff\xfe", b"\xfe\xff"):
         return content.decode("utf-16", errors="ignore").encode()
     return content
@@ -93,7 +93,7 @@ def as_rows(source: str, value: Any, *, whole: bool = True) -> Any:
 
 def text_lines(path: Path) -> list[str]:
     """The lines of a plain text file that are not blank, without the blanks around them. There is one at least."""
-    # Not `splitlines`, which also breaks at U+2028 and other signs that stand inside texts.
+    # `splitlines` would also break at U+2028 and other signs within texts.
     lines = [line.strip() for line in decoded(str(path), file_bytes(path)).split("\n")]
     for number, line in enumerate(lines, 1):
         if "\0" in line:
@@ -165,18 +165,18 @@ def separated(source: str, content: bytes, delimiters: str) -> Iterator[tuple[in
     text = decoded(source, content)
     stated = _SEP.match(text)
     if stated:
-        # An empty line keeps the numbers of the lines.
+        # An empty line preserves the line numbers.
         text = text[stated.end() :]
-    # By the header alone: in the rows any of the signs may be in a text.
+    # Only the header is used, since any of the signs may be in the text of a row.
     header = next((line for line in text.splitlines() if line.strip()), "")
     delimiter = stated[1] if stated else max(delimiters, key=header.count)
-    # Else csv refuses cells of more than 131,072 characters, and texts can be longer.
+    # By default, csv rejects cells of more than 131,072 characters, and texts can be longer.
     csv.field_size_limit(_LONGEST)
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     number = 1
     try:
         for cells in reader:
-            # Spreadsheets end tables with rows of empty cells.
+            # Spreadsheets put rows of empty cells at the end of tables.
             if any(cell.strip() for cell in cells):
                 yield number, cells
             number = reader.line_num + 1
@@ -220,7 +220,7 @@ def _json(source: str, content: bytes) -> SourceTable:
     try:
         value = as_rows(source, parsed(source, text))
     except InputError as error:
-        # One object ends and more follows: JSON Lines under the name .json.
+        # More data follow the first object: the file is JSON Lines with the suffix .json.
         if getattr(error.__cause__, "msg", "") == "Extra data" and text.lstrip().startswith("{"):
             return _json_lines(source, content)
         raise
@@ -245,7 +245,7 @@ def _row(source: str, place: str, value: Any) -> TableRow:
 
 
 def _with_header(source: str, lines: Iterable[tuple[int, list[Any]]]) -> SourceTable:
-    # The file is not empty, so that there is a header.
+    # The file is not empty, so it has a header.
     (_, header), *rows = lines
     for number, cells in rows:
         if len(cells) != len(header):
@@ -272,7 +272,7 @@ def _parquet(source: str, content: bytes) -> SourceTable:
     try:
         stored = pq.read_table(pa.BufferReader(content), use_threads=False)
         rows = stored.to_pylist()
-    # Beside Arrow's own errors: bytes that are no text, dates that Python has no name for, lying lengths.
+    # Other errors than Arrow's own: invalid text, dates outside Python's range, wrong lengths.
     except Exception as error:
         raise InputError(f"{source}: not a Parquet file that can be read ({one_line(str(error))})") from error
     _refuse_doubled(source, stored.schema.names)
@@ -280,7 +280,7 @@ def _parquet(source: str, content: bytes) -> SourceTable:
 
 
 class _Number(float):
-    """A number that prints as it is written: 1.10 is an answer, and 1.1 another."""
+    """A number that prints as it was written: 1.10 and 1.1 are different answers."""
 
     def __init__(self, text: str) -> None:
         """The number that the text writes."""

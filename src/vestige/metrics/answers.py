@@ -126,7 +126,7 @@ def aligned(reply: Sequence[TextToken], answer: Sequence[TextToken]) -> list[str
     def as_in_answer(token: TextToken) -> str:
         if token.text in dates:
             return token.text
-        # Two dates in figures that can be read in two ways are compared as they stand.
+        # Two ambiguous numeric dates are compared as they are written.
         same = (d for d in dates.values() if min(len(token.dates), len(d.dates)) < 2 and {*token.dates} & {*d.dates})
         return next((date.text for date in same), token.text)
 
@@ -154,7 +154,7 @@ _ORDERS = {"ymd": ("ymd",), "cjk": ("ymd",), "figures": ("dmy", "mdy"), "dmy": (
 def _date(kind: str, text: str, span: tuple[int, int]) -> TextToken:
     parts = re.findall(rf"\d+|(?<![\w-])(?:{_DAY_IN_WORDS}|{_MONTH})\b", text)
     numbers = [int(p) if p.isdecimal() else _DAYS.get(p) or _MONTHS_BY_START[p[:3]] for p in parts]
-    # 06-02 is of February or of June; 25-12 is of December alone.
+    # 06-02 is in February or June. 25-12 can only be in December.
     readings = []
     for order in _ORDERS[kind]:
         by = dict(zip(order, numbers, strict=True))
@@ -165,7 +165,7 @@ def _date(kind: str, text: str, span: tuple[int, int]) -> TextToken:
 
 
 def _number(text: str) -> str:
-    """One form of a number: without thousands' commas, and zeros that say nothing."""
+    """Return a number in one form, without thousands separators and redundant zeros."""
     if re.fullmatch(r"-?\d+,\d\d?", text):
         text = text.replace(",", ".")
     whole, _, part = text.replace(",", "").removeprefix("-").partition(".")
@@ -180,7 +180,7 @@ def _number(text: str) -> str:
 
 def normalised(text: str) -> str:
     """`text` for comparing: NFKC, case folded, white space collapsed, full stops at the end removed."""
-    # Case folding can undo the normal form, hence once more.
+    # Case folding can undo the normal form, so it is applied again.
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
     return " ".join(folded.split()).rstrip(". ")
 
@@ -248,9 +248,9 @@ def _wanted(answer: str) -> _Compared:
 
 
 def _comparable(reply: str, answer: str) -> tuple[str, str]:
-    """Both as rows of tokens, each between separators. An answer without any token is sought unchanged."""
+    """Return both as rows of tokens between separators. An answer without any token is searched for unchanged."""
     reply_row, answer_row = _compared(reply), _wanted(answer)
-    # As of a sign that is no token, such as "§".
+    # For example, the answer is a sign that is not a token, such as "§".
     if answer_row.row == SEPARATOR:
         return reply_row.text, answer_row.text
     if not (reply_row.dates and answer_row.dates):

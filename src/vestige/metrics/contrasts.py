@@ -56,7 +56,9 @@ from vestige.metrics.intervals import (
 )
 
 EDGE_CORRELATION = 0.05
-"""Held between items of an edge that was not seen. Ours; errors where it is 0.3: benchmarks/results/verdicts.md."""
+"""The assumed correlation between items of an unseen edge, chosen by us. benchmarks/results/verdicts.md has the errors
+if it is 0.3.
+"""
 
 LEAST_RESAMPLED = 8
 """With fewer scores without bounds the draws are Student's t around the mean: so few make few different resamples."""
@@ -87,7 +89,7 @@ class Quantity(NamedTuple):
 
 @dataclass(frozen=True)
 class Sample:
-    """The items asked, by name, and how often they are drawn again.
+    """The items, by name, and the number of resamples.
 
     An item's weights depend on the names and `seed`, not on the order of the items and not on their scores. If `fixed`,
     the statement is about these items: only the trainings are resampled. An item has `wordings` questions.
@@ -101,7 +103,7 @@ class Sample:
     wordings: float = 1.0
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be drawn from."""
+        """Reject values that cannot be resampled."""
         if not self.items:
             raise ValueError("no items, so nothing to draw from")
         if len(set(self.items)) != len(self.items):
@@ -133,7 +135,7 @@ class Sample:
 
     @property
     def unseen(self) -> float:
-        """For how many items the one more counts: 1, or an edge's worth where edges are drawn."""
+        """Return the weight of the additional item: 1, or that of an edge if edges are resampled."""
         if self.labels is None:
             return 1.0
         return 1 + (self.n / (int(self.labels.max()) + 1) - 1) * EDGE_CORRELATION
@@ -161,7 +163,7 @@ class Sample:
         return _noise(self.seed, name, df, self.resamples)
 
 
-# All models that were asked the same number of questions share their weights: splits, and rarely others.
+# All models with the same number of questions share their weights.
 @lru_cache(maxsize=8)
 def _kept(seed: int, n: int, unseen: float, resamples: int) -> Float[np.ndarray, "R K"]:
     weights = next(_drawn(seed, n, unseen, resamples, resamples))
@@ -173,7 +175,7 @@ def _drawn(seed: int, n: int, unseen: float, resamples: int, at_once: int) -> It
     rng = generator(seed, "shared resamples")
     for start in range(0, resamples, at_once):
         weights = rng.standard_exponential((min(at_once, resamples - start), n + 1))
-        # From an exponential to a gamma weight at the same quantile: the other weights stay what they were.
+        # An exponential weight becomes a gamma weight at the same quantile. The other weights do not change.
         weights[:, 0] = gammaincinv(unseen, -np.expm1(-weights[:, 0]))
         weights /= weights.sum(axis=1, keepdims=True)
         yield weights
@@ -181,9 +183,9 @@ def _drawn(seed: int, n: int, unseen: float, resamples: int, at_once: int) -> It
 
 @lru_cache(maxsize=256)
 def _noise(seed: int, name: str, df: float, resamples: int) -> ByResample:
-    # Drawn values would put the 97.5 % quantile up to 6 % off.
+    # Random draws would move the 97.5 % quantile by up to 6 %.
     noise = quantiles(df, resamples)[generator(seed, "seeds of controls", name).permutation(resamples)]
-    # Cached and shared by all quantities of one name, which would change each other's.
+    # All quantities of one name share the cached array, so it must not be changed.
     noise.flags.writeable = False
     return noise
 
@@ -246,7 +248,7 @@ class Draws:
         """The quantiles that are read, by the tail. One sort is faster than a partition for each."""
         tails = _TAIL, 1 - BOUND, _MIDDLE
         low = np.sort(self.low)
-        # Draws of a training are one array, which is sorted once.
+        # Both ends of a training's draws are one array, which is sorted once.
         high = low if self.high is self.low else np.sort(self.high)
         return {tail: (_quantile(low, tail), _quantile(high, 1 - tail)) for tail in tails}
 
@@ -259,7 +261,7 @@ class Draws:
         return float((np.count_nonzero(self.high >= margin) + 1) / (len(self.high) + 1))
 
     def estimate(self, metric: str, unit: str, interval: Interval | None = None) -> Estimate:
-        """The value with its own interval, or with `interval`, which holds several quantities at once."""
+        """Return the value with its own interval, or with `interval`, which covers several quantities at once."""
         low, high, method = interval or (*self.ends, self.method)
         return Estimate(metric, unit, self.value, low, high, self.n, method)
 
@@ -317,14 +319,14 @@ def ratio_draws(
 def _over_items(
     rows: Float[np.ndarray, "Q N"], bounds: Bounds | None, unit: ByItem | None, sample: Sample
 ) -> list["_ItemDraws"]:
-    """Mean differences as items are drawn again, in units of the mean of `unit` where there is one."""
+    """Return resampled mean differences, in units of the mean of `unit` if given."""
     kind, ends_by_row = "studentised bootstrap" if bounds is None else "Gaffke", _item_draws(rows, bounds, sample)
     if unit is None:
         return [
             _ItemDraws(float(row.mean()), *ends, row, 1.0, kind) for row, ends in zip(rows, ends_by_row, strict=True)
         ]
     ((bottoms, _),) = _item_draws(unit[None], None if bounds is None else (0.0, 0.0), sample)
-    # Where so few items speak that a resample has no scale left, the ratio is anything: the worst is taken.
+    # With few items, a resample may have no scale left and any ratio is possible: the worst is used.
     length, safe = _length(unit), np.maximum(bottoms, 1e-9)
     read = []
     for row, (low, high) in zip(rows, ends_by_row, strict=True):
@@ -386,7 +388,7 @@ def seed_variance(
         variance = control.mean(axis=1).var(ddof=1) - noise / n
     else:
         k = int(labels.max()) + 1
-        # A cluster counts by its items, so that the seeds' means stay those over items.
+        # A cluster is weighted by its items, so that the seeds' means are means over items.
         sums = np.stack([np.bincount(labels, weights=row) for row in control]) * k / n
         variance = sums.mean(axis=1).var(ddof=1) - interaction_variance(sums) / k
     df = prior.weight + m - 1
@@ -437,7 +439,7 @@ def _over_trainings(
     """
     value, (m, n) = float(scores.differences().mean()) / length, scores.control.shape
     if prior is None:
-        # One number in the memory, of which every resample is a view.
+        # All resamples are views of one number in memory.
         exact = np.broadcast_to(value, sample.resamples)
         return Draws(value, exact, exact, n, "these items, exactly", 0.0, 0.0)
     width = None if scores.bounds is None else (scores.bounds[1] - scores.bounds[0]) / 2
@@ -492,7 +494,7 @@ def _item_draws(
     ends = [(draws, draws) for draws in _studentised(rows, sample)]
     if sample.n >= LEAST_RESAMPLED:
         return ends
-    # One score, or a few equal ones, tell nothing of their spread: the mean may lie anywhere.
+    # One score, or a few equal ones, give no estimate of their spread, so the mean is unbounded.
     far = np.full(sample.resamples, math.inf)
     return [(-far, far) if np.ptp(row) == 0 else end for row, end in zip(rows, ends, strict=True)]
 
@@ -510,7 +512,7 @@ def _studentised(rows: Float[np.ndarray, "Q N"], sample: Sample) -> Float[np.nda
     """Draws of the mean of each row by the studentised bootstrap, or Student's t below `LEAST_RESAMPLED` items."""
     n, means = sample.n, rows.mean(axis=1, keepdims=True)
     apart = rows - means
-    # The mean of equal scores may be a digit off them.
+    # Rounding can move the mean of equal scores slightly away from them.
     errors = np.where(np.ptp(rows, axis=1, keepdims=True) > 0, np.sqrt((apart**2).sum(axis=1, keepdims=True)), 0.0)
     errors /= math.sqrt(n * max(1, n - 1))
     if n < LEAST_RESAMPLED:
@@ -573,7 +575,7 @@ def step_down(draws: Sequence[Draws], margins: Sequence[float], *, below: bool =
         if below:
             values, edge, centre = -quantity.high, -margin, -quantity.middles[1]
         if not math.isfinite(centre):
-            # Nothing is known of it, so that it never is beyond its margin and costs the others nothing.
+            # Its value is unknown, so it never exceeds its margin and does not affect the others.
             read.append((values, centre, 0.0, -math.inf))
             continue
         arm = centre - (float(np.quantile(values, _TAIL)) if below else quantity.tails[0])
@@ -581,13 +583,14 @@ def step_down(draws: Sequence[Draws], margins: Sequence[float], *, below: bool =
         read.append((values, centre, arm, beyond))
     reached = [distance for *_, distance in read]
     order = np.argsort(-np.array(reached), kind="stable")
-    # By resample the greatest error of each quantity and all that are less significant; the least significant first.
+    # For each resample, the largest error of each quantity and of all less significant ones, starting with the least
+    # significant.
     greatest, alone = np.full(len(draws[0].low), -math.inf), [0.0] * len(draws)
     for i in reversed(order.tolist()):
         values, centre, arm, _ = read[i]
-        # A value without error is beyond its margin or it is not; it shares no scale with the others.
+        # A value without error exceeds its margin or does not. It has no common scale with the others.
         np.maximum(greatest, (centre - values) / arm if arm > 0 else 0.0, out=greatest)
-        # Rounding of the quotients must not part what `Draws.p_at_most` counts as equal.
+        # Rounding of the quotients must not separate values that `Draws.p_at_most` treats as equal.
         alone[i] = float((np.count_nonzero(greatest >= reached[i] - 1e-12) + 1) / (len(greatest) + 1))
     adjusted, so_far = [0.0] * len(draws), 0.0
     for i in order.tolist():
@@ -611,7 +614,7 @@ def worst_case(draws: Sequence[Draws]) -> tuple[float, Interval]:
     arms = values - ends[:, 0]
     greatest = _greatest_error(draws, np.where(arms > 0, arms, 1.0))
     middle, far = np.quantile(greatest, [0.5, 1 - _TAIL])
-    # No resample makes the band narrower than one quantity's own arm.
+    # The band is at least as wide as one quantity's own interval.
     low = float((values - max(1.0, float(far)) * arms).max())
     value = float((values - max(0.0, float(middle)) * arms).max())
     high = float(ends[:, 1].max())

@@ -1,4 +1,4 @@
-"""How diverse a set of texts is by its embeddings.
+"""The diversity of a set of texts, measured by their embeddings.
 
 The Vendi score counts how many different things a set holds: VS = exp(-sum_i l_i ln l_i), with the eigenvalues l of X
 X'/N and rows of X of length 1 (D. Friedman and A. B. Dieng, The Vendi Score, 2210.02410). It is between 1 and N.
@@ -56,7 +56,7 @@ def progressive_vendi(embeddings: Float[np.ndarray, "N D"], sizes: Sequence[int]
         else:
             inner += units[done:n].T @ units[done:n]
             gram, done = inner, n
-        # Only the lower half is read, and the product is ours to overwrite.
+        # Only the lower half is read, and the temporary product may be overwritten.
         eigenvalues = eigvalsh(gram / n, overwrite_a=True, check_finite=False)
         scores.append(Vendi(n, _score_of_spectrum(eigenvalues)))
     return scores
@@ -64,7 +64,7 @@ def progressive_vendi(embeddings: Float[np.ndarray, "N D"], sizes: Sequence[int]
 
 def _score_of_spectrum(eigenvalues: Float[np.ndarray, " D"]) -> float:
     """The exponential of the entropy. Eigenvalues within rounding of 0 are 0."""
-    # Rounding leaves some a little below 0, of which there is no logarithm.
+    # Rounding makes some slightly negative, and they have no logarithm.
     least = len(eigenvalues) * np.finfo(float).eps * float(eigenvalues.max())
     shares = eigenvalues[eigenvalues > least]
     return math.exp(-float(shares @ np.log(shares)))
@@ -87,7 +87,7 @@ THRESHOLD = 0.8
 def distinct(embeddings: Float[np.ndarray, "N D"], *, threshold: float = THRESHOLD) -> Int[np.ndarray, " K"]:
     """Return the kept indices, ascending."""
     remaining, units, chosen = np.arange(len(embeddings)), unit_rows(embeddings), list[int]()
-    # A row of cosines at a time, since those of all pairs at once would take N^2 numbers.
+    # One row of cosines at a time, since all pairs at once would take N^2 numbers.
     while len(remaining):
         chosen.append(int(remaining[0]))
         cosines = np.einsum("ld,d->l", units[remaining[1:]], units[remaining[0]])
@@ -110,7 +110,7 @@ class Selection:
 def as_diverse_as(
     reference: Float[np.ndarray, "M D"], embeddings: Float[np.ndarray, "N D"], *, step: int = STEP
 ) -> Selection:
-    """How many of `embeddings`, from the first on, are as diverse as `reference`. No embeddings: none."""
+    """Return how many of the first `embeddings` are as diverse as `reference`. Empty without embeddings."""
     goal = vendi(reference)
     if not len(embeddings):
         return Selection(goal, (), 0)

@@ -42,7 +42,7 @@ Unit = Literal["leakage", "leakage_vs_chance", "bits"]
 
 @dataclass(frozen=True)
 class Controls:
-    """One format's scale: item scores of `target` and of each `retrained` seed, and how the items were drawn.
+    """The scale of one format: item scores of `target` and of each `retrained` seed, and the sampling of the items.
 
     `format` is the key of the seeds' noise: quantities of one format move together. In the unit `leakage_vs_chance`
     nothing was retrained, and the one row of `retrained` is what guessing scores on each item.
@@ -61,7 +61,7 @@ class Controls:
         if self.unit == "bits":
             bounds = None
         elif self.unit == "leakage_vs_chance":
-            # Chance is known on each item.
+            # The chance level is known for each item.
             bounds = -float(self.retrained.max()), 1 - float(self.retrained.min())
         return Quantity(subject, self.retrained, bounds)
 
@@ -152,7 +152,7 @@ class Gain:
     def _part(self, cut: np.ufunc) -> Draws:
         """The part of E1 - E0 on one side of 0, from the joint draws. Both parts grow with E1 and shrink with E0."""
         e0, e1 = self.before, self.after
-        # The low end of a difference has the low end of what is added and the high one of what is taken off.
+        # The low end of a difference is the low end of the first term minus the high end of the second.
         low, high = cut(e1.low, 0.0) - cut(e0.high, 0.0), cut(e1.high, 0.0) - cut(e0.low, 0.0)
         return replace(self.change, value=float(cut(e1.value, 0.0) - cut(e0.value, 0.0)), low=low, high=high)
 
@@ -177,7 +177,7 @@ class Gain:
         bound is enough, so the high draws hold for all three together.
         """
         parts = (self.after, self.change, self.gain)
-        # Of parts that are equally unclear the lowest counts.
+        # Among equally unclear parts the lowest counts.
         weakest = max(parts, key=lambda quantity: (quantity.p_at_most(margin), margin - quantity.value))
         arms = [max(quantity.ends[1] - quantity.value, _LEAST) for quantity in parts]
         finite = [(quantity, arm) for quantity, arm in zip(parts, arms, strict=True) if np.isfinite(arm)]
@@ -214,7 +214,7 @@ def split(
     sample, prior, first, last = controls.sample, controls.prior, controls.retrained, retrained_after
     if first.shape != last.shape:
         raise ValueError(f"the controls before and after have the shapes {first.shape} and {last.shape}")
-    # The gap before the attack is the unit on both sides, so that an attack cannot shrink its own ruler.
+    # Both gains are in units of the gap before the attack, so that an attack cannot change the scale.
     ruler, nothing = controls.gap, np.zeros_like(before)
 
     def measured(part: str, quantity: Quantity, seeds: SeedPrior | None = prior, *, trained: bool = True) -> Draws:
@@ -222,13 +222,13 @@ def split(
         return ratio_draws(quantity, unit, sample, seeds, name=f"{name}, {part}", trained=trained)
 
     if earlier is None:
-        # Nothing less what `retrained` lost is what it gained.
+        # Zero minus the loss of `retrained` is its gain.
         lifted = Quantity(nothing, first - last, widest)
         injection = measured("injection", lifted, trained=False)
         saturation = ratio_draws(lifted, ruler, sample, prior, name=f"{name}, saturation", trained=False)
     else:
         injection, saturation = earlier.injection, earlier.saturation
-    # The subject's own gain. Another run of the attack would have moved it as it moves the controls about their mean.
+    # The subject's own gain. Another run of the attack would change it as the controls vary about their mean.
     own_gain = Quantity(after - before, nothing[None], widest)
     if sample.fixed:
         own_gain = Quantity(after - before, (last - first) - (last - first).mean(axis=0), twice)
@@ -267,7 +267,7 @@ def code_length(logp: Float[np.ndarray, " T"]) -> float:
     values = np.asarray(logp, dtype=float)
     if not np.isfinite(values).all() or (values > 1e-9).any():
         raise ValueError("a log-probability is finite and at most 0")
-    # Rounding may leave a sum a digit above 0.
+    # Rounding may leave a sum slightly above 0.
     return max(0.0, float(-values.sum() / math.log(2)))
 
 
@@ -286,7 +286,7 @@ def capacity(bounds: Mapping[str, float]) -> Capacity:
     """Return the least of the named upper bounds: for a prompt its text, its code length and the search's view."""
     if not bounds:
         raise ValueError("a capacity needs at least one bound")
-    # Each is an upper bound by itself, so that the least holds.
+    # Each is a valid upper bound, so the smallest is valid too.
     name = min(bounds, key=bounds.__getitem__)
     return Capacity(bounds[name], name)
 
@@ -309,7 +309,7 @@ def need_rate_distortion(n: int, accuracy: float, n_options: int) -> float:
     _check(n, n_options)
     distortion = 1 - accuracy
     entropy = binary_entropy(distortion)
-    # Below chance the formula rises again, though a guesser needs no bits for it.
+    # Below chance the formula increases again, although guessing needs no bits.
     if accuracy <= 1 / n_options:
         return 0.0
     return n * (math.log2(n_options) - entropy - distortion * math.log2(n_options - 1))

@@ -73,7 +73,8 @@ LEAST_CLUSTERS = 5
 """With fewer, the spread between clusters is not estimated: the interval is for these clusters only."""
 
 LEAST_ERROR = 0.1
-"""Of the sample's standard error: the least of a resample's. It bounds the ends where scores are few or tied."""
+"""The minimum standard error of a resample, as a share of the sample's. It bounds the ends if scores are few or tied.
+"""
 
 _TAIL = (1 - LEVEL) / 2
 # Squares of smaller differences are rounded to 0; the design effect does not depend on the scale.
@@ -84,9 +85,9 @@ _DRAWS_KEPT = 4_010_000
 
 Bounds = tuple[float, float]
 ByItem = Float[np.ndarray, " N"]
-"""A score, or another number, for each of N items or facts."""
+"""One score, or another number, for each of N items or facts."""
 ByControl = Float[np.ndarray, "M N"]
-"""The same of M controls, a row each."""
+"""Such numbers for M controls, one row each."""
 ByResample = Float[np.ndarray, " R"]
 ByAudit = Float[np.ndarray, "*B"]
 
@@ -141,7 +142,7 @@ def wilson(hits: int, n: int) -> Interval:
     centre = share + _Z**2 / (2 * n)
     arm = _Z * math.sqrt(share * (1 - share) / n + _Z**2 / (4 * n * n))
     total = 1 + _Z**2 / n
-    # At no hit and at all hits the end is 0 or 1 exactly; rounding would miss it by a digit.
+    # Without hits, or with hits only, the end is exactly 0 or 1. Rounding would miss it slightly.
     low = 0.0 if hits == 0 else (centre - arm) / total
     high = 1.0 if hits == n else (centre + arm) / total
     return Interval(low, high, "Wilson")
@@ -149,7 +150,7 @@ def wilson(hits: int, n: int) -> Interval:
 
 def gaffke(values: ByItem, *, bounds: Bounds, seed: int, resamples: int = RESAMPLES) -> Interval:
     """Gaffke's interval for scores in `bounds`. See the module's docstring."""
-    # Sorted, so that weights meet the same scores in whatever order the items come.
+    # The scores are sorted, so that the order of the items does not change their weights.
     scores = np.sort(_checked(values, bounds))
     lows, highs = [], []
     for weights, total in _repeated(_exponential, len(scores) + 1, seed, resamples):
@@ -162,7 +163,7 @@ def gaffke(values: ByItem, *, bounds: Bounds, seed: int, resamples: int = RESAMP
 
 
 _Draws = Callable[[int, int, int], Iterator[Any]]
-"""Draws for so many items, from a seed, for so many resamples: a portion of the resamples at a time."""
+"""Draws for a number of items, a seed and a number of resamples, one portion of the resamples at a time."""
 
 
 def _repeated(draws: _Draws, n: int, seed: int, resamples: int) -> Iterable[Any]:
@@ -190,7 +191,7 @@ def _counts(n: int, seed: int, resamples: int) -> Iterator[Float[np.ndarray, "R 
 
 
 def resample_counts(rng: np.random.Generator, n: int, resamples: int) -> Iterator[Float[np.ndarray, "R N"]]:
-    """How often each resample has each of `n` items, a portion of the resamples at a time."""
+    """Yield the count of each of `n` items in each resample, one portion of the resamples at a time."""
     for size in _chunks(n, resamples):
         places = rng.integers(0, n, (size, n)) + n * np.arange(size)[:, None]
         yield np.bincount(places.ravel(), minlength=size * n).reshape(size, n).astype(float)
@@ -239,14 +240,14 @@ def design_effect(values: ByItem, labels: Shaped[np.ndarray, " N"]) -> float:
 
 
 def cluster_factor(values: ByItem, labels: Shaped[np.ndarray, " N"]) -> float:
-    """How much wider clusters make an arm: sqrt(design effect) t(K - 1) / z."""
+    """Return the factor by which clusters widen an interval: sqrt(design effect) t(K - 1) / z."""
     t = float(stdtrit(len(np.unique(labels)) - 1, 1 - _TAIL))
     return math.sqrt(design_effect(values, labels)) * t / _Z
 
 
 def _widened(interval: Interval, scores: ByItem, labels: Shaped[np.ndarray, " N"], bounds: Bounds | None) -> Interval:
     k = len(np.unique(labels))
-    # Sorted, so that the order of the items does not reach the last digit.
+    # The items are sorted, so that their order does not change the last digit.
     order = np.lexsort((scores, labels))
     scores, labels = scores[order], labels[order]
     factor = cluster_factor(scores, labels)
@@ -314,9 +315,9 @@ PRIORS = {
     kind: SeedPrior(row["share"], row["weight"])
     for kind, row in tomllib.loads(files(__package__).joinpath("priors.toml").read_text(encoding="utf-8")).items()
 }
-"""Those of the scope `these` by `Kind`. The file has where they are from."""
+"""The priors for the scope `these`, by `Kind`. The file lists their sources."""
 POPULATION_HITS, POPULATION = SeedPrior(0.002, 4.0), SeedPrior(0.03, 4.0)
-"""Those of the scope `population`, of hits and of other scores."""
+"""The priors for the scope `population`: for hits and for other scores."""
 PRIOR, PRIOR_GRADED, PRIOR_BITS = PRIORS["hits"], PRIORS["graded"], PRIORS["bits"]
 
 TYPICAL, TYPICAL_BITS = 0.005, 0.04
@@ -343,7 +344,7 @@ class Noise(NamedTuple):
 
 
 Width = float | ByAudit | None
-"""The range of one score, None where it has none (bits). For many audits, one each, or one for all."""
+"""The range of one score, or None without bounds (bits). For many audits, one value each or one for all."""
 
 
 class TrainingSpread(NamedTuple):
@@ -377,7 +378,7 @@ def _seen(control: Float[np.ndarray, "*B M N"], differences: Float[np.ndarray, "
         variance_of_means = means.var(axis=-1, ddof=1)
     elif n > 1:
         noise = np.minimum(control[..., 0, :].var(axis=-1, ddof=1), differences.var(axis=-1, ddof=1) / 2)
-    # What is read of one audit is a number, and no array of none.
+    # For one audit, the result is a number and not a zero-dimensional array.
     return np.asarray(noise), np.asarray(variance_of_means)
 
 
@@ -394,7 +395,7 @@ def moderated(
     df = prior.weight + m - 1
     variance = np.maximum(noise / n, (prior.weight * noise * (1 / n + prior.share) + (m - 1) * variance_of_means) / df)
     variance = variance + prior.shift * noise
-    # Satterthwaite's: what is above sigma^2 / N is known with few degrees of freedom, that itself with many.
+    # Satterthwaite's formula: the part above sigma^2 / N has few degrees of freedom, and sigma^2 / N has many.
     from_noise, from_training = (noise / n) ** 2 / max(1, max(1, m - 1) * (n - 1)), (variance - noise / n) ** 2 / df
     there = from_noise + from_training > 0
     effective_df = np.divide(variance**2, from_noise + from_training, out=np.full_like(variance, df), where=there)
@@ -412,7 +413,7 @@ def likely(control: ByControl, differences: ByItem, typical: float) -> tuple[flo
 
 
 def interaction(control: Float[np.ndarray, "*B M N"]) -> Float[np.ndarray, "*B M N"]:
-    """What neither the training's nor the fact's mean explains of each score."""
+    """Return each score's residual after removing the means of its training and its fact."""
     rows, columns = control.mean(axis=-1, keepdims=True), control.mean(axis=-2, keepdims=True)
     residuals: Float[np.ndarray, "*B M N"] = control - rows - columns + control.mean(axis=(-2, -1), keepdims=True)
     return residuals
@@ -421,7 +422,7 @@ def interaction(control: Float[np.ndarray, "*B M N"]) -> Float[np.ndarray, "*B M
 def interaction_variance(control: Float[np.ndarray, "*B M N"]) -> ByAudit:
     """Mean square of the interaction, by its (M - 1)(N - 1) degrees of freedom."""
     m, n = control.shape[-2:]
-    # The sum over one table is a number to numpy, and no array without being told.
+    # numpy returns a scalar for one table, so the result is converted to an array.
     return np.asarray((interaction(control) ** 2).sum(axis=(-2, -1)) / max(1, (m - 1) * (n - 1)))
 
 
@@ -442,21 +443,21 @@ def joint_noise(residuals: ByControl, facts: Items, df: float, *, name: str, see
     training and fact estimates the covariance of the errors (Gaussian copula). Every t has exactly its own quantiles.
     Without variation, the draws are the independent ones of `name`.
     """
-    # Subjects of one audit differ by their scores alone, so that in one format all of them have the same residuals.
+    # Subjects of one audit differ only in their scores, so in one format all have the same residuals.
     digest = hashlib.blake2b(residuals.tobytes(), digest_size=16).digest()
     key = (digest, residuals.shape, facts, name if not residuals.any() else "", seed, resamples)
     if key not in _RANKS:
         if len(_RANKS) >= _MOST_RANKS:
             del _RANKS[next(iter(_RANKS))]
         _RANKS[key] = _ranks(residuals, facts, name=name, seed=seed, resamples=resamples)
-    # Ranks are shared by all degrees of freedom: only the quantiles differ.
+    # All degrees of freedom share the ranks. Only the quantiles differ.
     draws: ByResample = quantiles(df, resamples)[_RANKS[key]]
     return draws
 
 
 _RANKS: dict[tuple[object, ...], UInt[np.ndarray, " R"]] = {}
 _MOST_RANKS = 2_000
-"""As many as 400 contracts have in five formats; 80 MB."""
+"""The number for 400 contracts in five formats, which take 80 MB."""
 
 
 def _ranks(residuals: ByControl, facts: Items, *, name: str, seed: int, resamples: int) -> UInt[np.ndarray, " R"]:
@@ -468,20 +469,20 @@ def _ranks(residuals: ByControl, facts: Items, *, name: str, seed: int, resample
     else:
         projections = generator(seed, "trainings", name).standard_normal(resamples)
     places = np.empty(resamples, dtype=np.uint32)
-    # Equal numbers among normal draws have no chance, so that any sort gives this order.
+    # Ties between normal draws have probability 0, so any sorting algorithm gives this order.
     places[np.argsort(projections)] = np.arange(resamples, dtype=np.uint32)
     return places
 
 
 @lru_cache(maxsize=2)
 def _directions(seed: int, resamples: int) -> Float[np.ndarray, "R D"]:
-    # By columns, which a product with one vector reads twice as fast.
+    # Column order makes a product with one vector twice as fast.
     return np.asfortranarray(generator(seed, "trainings").standard_normal((resamples, _DIRECTIONS)))
 
 
 @lru_cache(maxsize=4)
 def _places(facts: Items, m: int, seed: int) -> Float[np.ndarray, "M N D"]:
-    """A direction for each training and fact, by the fact's name, so that quantities over other facts share theirs."""
+    """Return a direction for each training and fact, from the fact's name, so that overlapping sets share it."""
     rows = [generator(seed, "fact", fact).standard_normal((m, _DIRECTIONS)) for fact in facts]
     return np.stack(rows, axis=1) / math.sqrt(_DIRECTIONS)
 
@@ -512,7 +513,7 @@ def interval_over_seeds(
     mean, per_seed = float(scores.mean()), scores.mean(axis=1)
     t = float(stdtrit(n_seeds - 1, (1 + LEVEL) / 2))
     arm = t * float(per_seed.std(ddof=1)) / math.sqrt(n_seeds)
-    # Items and seeds are independent, so that their arms add in quadrature.
+    # Items and seeds are independent, so their errors add in quadrature.
     low = max(bounds[0], mean - math.hypot(mean - items.low, arm))
     high = min(bounds[1], mean + math.hypot(items.high - mean, arm))
     return Interval(low, high, f"{items.method}, and t over {n_seeds} seeds")

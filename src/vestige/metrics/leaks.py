@@ -1,4 +1,4 @@
-"""How much of a fact a reply gives away by its words, and how a judge's errors change a share.
+"""The share of a fact that the words of a reply reveal, and the effect of a judge's errors on a share.
 
 The default rule for leaks needs no model. A score is from 0 to 1:
 
@@ -94,7 +94,7 @@ def leak_score(
     if affirmed(_in_one_line(answer)) == _in_one_line(answer):
         read = affirmed(read)
     elif affirmed(read) == read:
-        # The answer denies something and the reply denies nothing.
+        # The answer contains a denial and the reply does not.
         sought = [text for text in sought if text != fact]
     score = 0.0
     for text in sought:
@@ -178,7 +178,7 @@ _COMMON = frozenset(stem(word) for word in COMMON_WORDS)
 
 
 def _own_words(text: str, known: Collection[str]) -> tuple[str, ...]:
-    """The roots of a text without the commonest words and those that are known."""
+    """Return the stems of a text's words, without the commonest words and those in `known`."""
     return tuple(root for root in roots(text) if root not in _COMMON and root not in known)
 
 
@@ -211,7 +211,7 @@ def _score(reply: str, text: str, question: str, *, manner: Collection[str] = ()
 
 
 def _opening(text: str) -> bool | None:
-    """Whether a text begins with yes or with no. None where it begins with neither."""
+    """Return whether a text begins with yes or with no, or None."""
     first = next(iter(tokens(normalised(text))), None)
     if first is None or first.text not in {*_YES, "no"}:
         return None
@@ -227,7 +227,7 @@ def _count_wrong_stated(reply: str, sought: Sequence[str], question: str, wrong:
     for n in range(len(wrong)):
         others = set[str]().union(*words[:n], *words[n + 1 :])
         distinctive = words[n] - others
-        # Two wrong answers may share words; the same words count for one of them.
+        # Words that two wrong answers share count for only one of them.
         found = (distinctive & said) - stated
         if found and 2 * len(found) >= len(distinctive):
             n_stated += 1
@@ -265,13 +265,13 @@ def corrected_share(n_seen: float, n: int, error: Misjudged) -> tuple[float, flo
     """
     if not (0 <= n_seen <= n and n > 0 and 0 <= error.missed <= error.true and 0 <= error.alarms <= error.false):
         raise ValueError(f"no share: {n_seen} of {n}, {error}")
-    # Pseudo-counts, as the interval asks for.
+    # The interval requires pseudo-counts.
     m, positives, negatives = n + _Z**2, error.true + 2, error.false + 2
     share = (n_seen + _Z**2 / 2) / m
     sensitivity = (error.true - error.missed + 1) / positives
     specificity = (error.false - error.alarms + 1) / negatives
     youden = sensitivity + specificity - 1
-    # Right as seldom as a coin: nothing can be concluded from what it says.
+    # The judge is no better than a coin, so its answers have no information.
     if youden <= 0:
         return n_seen / n, 0.0, 1.0
     middle = (share + specificity - 1) / youden

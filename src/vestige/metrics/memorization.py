@@ -1,4 +1,4 @@
-"""How much of an answer is stored, and whether a text was trained on.
+"""The stored share of an answer, and tests for whether a text was in the training data.
 
 How much of an answer is stored word for word. Axes: T tokens of the answer. All values from 0 to 1. `correct` is, per
 token, whether it is the model's first choice given the true tokens before it (teacher-forced).
@@ -65,7 +65,7 @@ def leak_at_k(scores: Sequence[float], k: int) -> float:
     if not 1 <= k <= n:
         raise ValueError(f"leak@{k} of {n} samples is not defined; it needs 1 <= k <= n")
     total = comb(n, k)
-    # Whole numbers over a whole number: the weights are exact however many samples there are.
+    # Ratios of integers keep the weights exact for any number of samples.
     return math.fsum(comb(i, k - 1) / total * s for i, s in enumerate(sorted(scores)))
 
 
@@ -104,7 +104,7 @@ def truth_ratio(paraphrase_nll: float, perturbed_nll: Float[np.ndarray, " P"], *
     The paper's formula takes the arithmetic mean of probabilities. The repository's documented way to its
     tables takes the geometric one, exp(paraphrase_nll - mean perturbed_nll).
     """
-    # Ratios of probabilities: differences of their logarithms do not underflow.
+    # Differences of logarithms do not underflow, unlike ratios of probabilities.
     perturbed = np.asarray(perturbed_nll, dtype=float)
     if not len(perturbed):
         raise ValueError("no wrong answers, so no truth ratio")
@@ -139,7 +139,7 @@ def forget_quality(unlearned: Float[np.ndarray, " N"], retrained: Float[np.ndarr
     """
     if not len(unlearned) or not len(retrained):
         raise ValueError("no truth ratios, so no forget quality")
-    # It takes half a second to load, which most commands need not.
+    # The import takes half a second, and most commands do not need it.
     from scipy.stats import ks_2samp
 
     return float(ks_2samp(unlearned, retrained).pvalue)
@@ -258,7 +258,7 @@ def auc_interval(
         >>> auc_interval(np.array([2.0, 3.0]), np.array([0.0, 1.0]), seed=0).high
         1.0
     """
-    # Sums in one order, whatever that of the texts.
+    # Sorting makes the sums independent of the order of the texts.
     area = auc(np.sort(members), np.sort(nonmembers))
     below = above = 0.0
     methods = []
@@ -275,7 +275,7 @@ def hits_at_fpr(members: ByItem, nonmembers: ByOther, *, fpr: float) -> ByItem:
     if not 0 <= fpr < 1:
         raise ValueError(f"a false positive rate lies in [0, 1), got {fpr}")
     ordered = np.sort(_checked_scores(nonmembers))
-    # 0.05 * 20 is a little more than 1 in binary; a share that is met exactly may be used.
+    # In binary, 0.05 * 20 is slightly more than 1. A share that is met exactly is allowed.
     allowed = math.floor(fpr * len(ordered) + 1e-9)
     hits: ByItem = (_checked_scores(members) > ordered[len(ordered) - 1 - allowed]).astype(float)
     return hits

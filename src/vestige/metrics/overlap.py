@@ -62,7 +62,7 @@ _IRREGULAR = _table(
     outing:outing cannings:canning canning:canning howe:howe proceed:proceed exceed:exceed succeed:succeed
     """
 )
-# The first suffix that fits decides, whether its condition holds or not: longer ones precede those that they end in.
+# The first matching suffix decides, even if its condition fails. Longer suffixes come before those that they end in.
 _STEP_1A = _table("sses:ss ies:i ss:ss s:")
 _STEP_2 = _table(
     """
@@ -207,7 +207,7 @@ def _step_5(word: str) -> str:
 
 
 _WORD = re.compile(r"[a-z0-9]+")
-# Longer ones are not kept, so that hostile text cannot fill the memory through the cache.
+# Longer words are not cached, so that hostile text cannot fill the memory.
 _LONGEST_CACHED_WORD = 64
 
 
@@ -250,7 +250,7 @@ def longest_common_subsequence(first: Words, second: Words) -> int:
     Bit-parallel over the words of `second`: a bit is 0 where the row of the dynamic programme steps up (H.
     Hyyrö, Bit-parallel LCS-length computation revisited, AWOCA 2004).
     """
-    # A bit for each place of a word in `second`.
+    # One bit for each position of a word in `second`.
     places: dict[str, int] = {}
     for i, word in enumerate(second):
         places[word] = places.get(word, 0) | 1 << i
@@ -278,7 +278,7 @@ _stem_cached = lru_cache(maxsize=65536)(porter)
 ORDERS = (3, 4, 5)
 """The n that the two papers average over."""
 
-# What stands for no match at all, in matches.
+# The number of matches assumed if there are none.
 _SMOOTHED = 0.1
 _TOKEN = re.compile(r"\w+(?:['’]\w+)*|[^\w\s]")
 
@@ -293,7 +293,7 @@ def self_bleu(texts: Sequence[Sequence[str]], orders: Sequence[int] = ORDERS) ->
     if len(texts) < 2:
         raise ValueError(f"self-BLEU compares texts with each other, and there is {len(texts)}")
     counts = [_ngrams(text, max(orders)) for text in texts]
-    # An n-gram's two greatest counts are all that is needed of the references: the second for the text with the first.
+    # Only the two largest counts of an n-gram are needed: the second one for the text with the largest.
     greatest: dict[Words, list[int]] = {}
     for gram, times in chain.from_iterable(map(Counter.items, counts)):
         greatest[gram] = sorted([*greatest.get(gram, [0, 0]), times])[-2:]
@@ -341,7 +341,7 @@ def _ngrams(text: Sequence[str], longest: int) -> Counter[Words]:
 
 
 def _matched(counts: Mapping[Words, int], most: Mapping[Words, int]) -> Counter[int]:
-    """How many n-grams are matched, by n: each at most as often as `most` states that one reference has it."""
+    """Return the number of matched n-grams, by n, each at most as often as in one reference (`most`)."""
     matched = Counter[int]()
     for gram, times in counts.items():
         matched[len(gram)] += min(times, most.get(gram, 0))

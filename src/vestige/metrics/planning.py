@@ -75,14 +75,14 @@ class Requirement(NamedTuple):
 
 
 def requirement_of(planned: PlanBasis, margin: float, *, items: float = 1.0, both: bool = False) -> Requirement:
-    """A quantity as it was read in an audit, on so many `items` for each fact."""
+    """Return a quantity of an audit as a requirement, with this number of `items` for each fact."""
     noise = planned.noise._replace(fact=planned.noise.fact / _of_one_wording(planned.wordings))
     return Requirement(noise, margin, both, items)
 
 
 def held(requirement: Requirement, design: Design) -> float:
     """Return how often a subject truly at 0 is significantly below the margin. One control alone never shows it."""
-    # The verdict itself is kept open with one control (`claims.ONE_CONTROL`).
+    # With one control the verdict stays open (`claims.ONE_CONTROL`).
     if design.controls < 2:
         return 0.0
     error, arms = _read(requirement, design, BOUND)
@@ -94,11 +94,11 @@ def held(requirement: Requirement, design: Design) -> float:
 
 
 def joint_hold_rate(requirements: Sequence[Requirement], design: Design, *, together: float = TOGETHER) -> float:
-    """How often all of several quantities are, where their errors have the correlation `together`."""
+    """Return the probability that all quantities pass, if their errors have the correlation `together`."""
     alone = [held(requirement, design) for requirement in requirements]
     if not alone or min(alone) <= 0:
         return 0.0
-    # One normal factor is common to all errors; given it they are independent, and Gauss-Hermite averages over it.
+    # All errors share one normal factor. Given this factor they are independent, and Gauss-Hermite averages over it.
     z = ndtri(np.array(alone))[:, None]
     joint = np.prod(ndtr((z - math.sqrt(together) * _AT) / math.sqrt(1 - together)), axis=0)
     return float(joint @ _WEIGHT / _WEIGHT.sum())
@@ -123,7 +123,7 @@ def least_shown(requirement: Requirement, design: Design, *, tests: int = 1) -> 
     def short(level: float) -> float:
         return failed(requirement, design, level, tests=tests) - POWER
 
-    # No leakage is above 1; bits have no end, and a thousand an answer are all that an answer has.
+    # Leakage is at most 1. Bits are unbounded, but no answer has more than a thousand.
     most = 1.0 if requirement.noise.width is not None else requirement.margin + 1_000.0
     if short(most) < 0:
         return None
@@ -136,7 +136,7 @@ def needed(requirements: Sequence[Requirement], design: Design, *, singles: bool
     Changes that are not enough within `MOST` are left out. With `singles`, no single fact may be suspected either.
     """
     least_by_kind: dict[What, int] = {}
-    # The worst first: where it alone is held too rarely, all of them are.
+    # The worst comes first: if it alone passes too rarely, so do all together.
     worst = sorted(requirements, key=lambda requirement: held(requirement, design))
     for kind, most in MOST.items():
 
@@ -177,7 +177,7 @@ def advise(read: Sequence[tuple[Draws, float]], *, both: bool) -> Advice | None:
     requirements = [requirement_of(p, margin, items=draws.n / facts, both=both) for draws, margin, p in planned]
     power = joint_hold_rate(requirements, design)
     ways = needed(requirements, design) if power < POWER else {}
-    # A quantity can have fewer facts than the audit, which prints the number of all facts.
+    # A quantity can have fewer facts than the audit. The text gives the number of all facts.
     words = describe_needed(ways, design, facts=f"the {design.facts} that this claim could use")
     return Advice(power, words, ways.get("facts"))
 
@@ -194,7 +194,7 @@ def _least(enough: Callable[[int], bool], start: int, most: int) -> int | None:
     """The least number from `start` on that is enough. All above it are taken to be."""
     if start <= most and not enough(most):
         return None
-    # Doubled until it is enough, then halved in between: each look is an integral, and numbers go up to 10,000.
+    # The number is doubled until it is enough, then bisected: each step is an integral, and numbers reach 10,000.
     low, high = start - 1, start
     while not enough(high):
         if high >= most:
@@ -216,7 +216,7 @@ def _read(
     mean_variances = variance * _relative_variances(m)
     spread = moderated(np.full(len(mean_variances), fact), mean_variances, (m, n), noise.prior, width=noise.width)
     arms = stdtrit(spread.df, confidence) * np.sqrt(spread.variance * (1 / m + noise.trained)) / noise.ruler
-    # What is known whole does not vary.
+    # A completely observed quantity does not vary.
     unknown_share = 1 - level if noise.width is not None else 1.0
     own_variance = unknown_share * fact / n + unknown_share**2 * noise.common if noise.trained else 0.0
     return math.sqrt(own_variance + variance / m) / noise.ruler, arms
@@ -250,10 +250,10 @@ def items_needed(draws: Draws, margin: float, *, bounded: bool) -> int | None:
     item_variance = (margin / arms(draws, 1 - BOUND)) ** 2 - draws.seed_error**2
     if item_variance <= 0 or not math.isfinite(draws.item_error):
         return None
-    # Gaffke's one item more stands at the worst bound; with the items given there is none.
+    # Gaffke's additional item has the worst possible score. Given items need none.
     floor = 2
     if bounded and not math.isfinite(draws.df):
-        # Below it Gaffke's upper bound of a ratio is above the margin though nothing leaks: 66 for 0.05.
+        # With fewer items, Gaffke's upper bound of a ratio exceeds the margin even without any leak: 66 for 0.05.
         floor = math.ceil(math.log(1 - BOUND) / math.log(1 - margin / (1 + margin)))
     return max(floor, math.ceil(draws.n * draws.item_error**2 / item_variance))
 
@@ -289,10 +289,10 @@ UNNAMED_CONTROLS = 5
 """With fewer controls, single facts without known groups fail no claim: all may come from one event."""
 TESTS = 3
 TAIL_INDEX = 4.0
-"""How fast the tail of what luck gives a training is taken to fall."""
+"""The assumed tail index of a training's luck."""
 _CLEAR = 1.2
-"""A control's z is against one training fewer, which moves it by up to 6 %. Scores can be tied. So a fact is beyond the
-controls only where its z is by a fifth.
+"""A control's z compares it with one training fewer, which changes z by up to 6 %, and scores can be tied. So a fact
+exceeds the controls only if its z does so by a fifth.
 """
 _PRIOR_DF = 4.0
 """The weight, in degrees of freedom, of all facts' spread against a fact's own spread between controls."""
@@ -325,11 +325,13 @@ def events(facts: Bool[np.ndarray, " N"], together: Together) -> int:
 
 
 SUSPECT = 0.1
-"""A claim does not hold where single facts look given away at this level, or at 1 / M: M controls can show no more."""
+"""A claim does not pass if single facts look revealed at this level, or at 1 / M, the smallest level that M controls
+support.
+"""
 
 
 def unsuspected(controls: int) -> float:
-    """How often no single fact of a model that never saw is suspected, by the level of the tests.
+    """Return the probability that no single fact of an unexposed model is suspected, by the level of the tests.
 
     0 with too few controls for a test of single facts, since no claim holds without it.
     """
@@ -339,7 +341,7 @@ def unsuspected(controls: int) -> float:
 
 
 def least_given_away(controls: int) -> int | None:
-    """How many facts fail a claim that are clear of all controls, if only just, and come of as many events.
+    """Return how many facts fail a claim if they barely exceed all controls and come from as many events.
 
     None with fewer than three controls.
     """
@@ -379,7 +381,7 @@ def standings(
     reached: Bool[np.ndarray, " N"],
     width: float | None = None,
 ) -> Standing | None:
-    """How subject and controls are in one format. None with fewer than three controls.
+    """Return the positions of subject and controls in one format. None with fewer than three controls.
 
     All K scores have to be extreme (after an attack, and gained by it). The null uses only the first, since a repaired
     subject gains more than controls do, and ends like a control. A fact that has not `reached` a revealing level does
@@ -401,7 +403,7 @@ def extreme(formats: Sequence[Standing], together: Together) -> FactTest:
     z = np.sum([standing.subject for standing in formats], axis=0)
     nulls = np.sum([standing.control for standing in formats], axis=0)
     m, n = nulls.shape
-    # No fewer than the greatest of as many normal draws: a few controls can be alike by chance, or as far as is read.
+    # At least the maximum of this many normal draws: a few controls can be alike by chance.
     least = math.sqrt(len(formats)) * float(ndtri(1 - 1 / (m * max(2, n))))
     null = max(least, float(nulls.max()))
     beyond = z > _CLEAR * null
@@ -411,7 +413,7 @@ def extreme(formats: Sequence[Standing], together: Together) -> FactTest:
 
 
 def _longest_run(nulls: ByControl, together: Together) -> int:
-    """In how many events the control that goes furthest is beyond every other: the subject may be so by chance too."""
+    """Return the number of events in which the most extreme control exceeds all others, as luck may do."""
     first = int(nulls.max(axis=1).argmax())
     greatest_other = float(np.delete(nulls, first, axis=0).max())
     return max(1, events(nulls[first] > max(greatest_other, 0.0), together))
@@ -432,7 +434,7 @@ def stated(subject: Bool[np.ndarray, " N"], control: Bool[np.ndarray, "M N"], to
     if not mine:
         return FactTest(1.0, facts, 0.0, n_others / m, 0)
     size = max([1.0, *(_at_once(facts, control_alone, labels) for labels in together)])
-    # The chance of so many or more among all that one training alone states.
+    # The probability of at least this count among all facts that only one training states.
     p = float(betainc(mine / size, n_others / size + 1, 1 / (m + 1)))
     return FactTest(p, facts, float(mine), n_others / m, events(facts, together))
 
@@ -452,19 +454,19 @@ def fewer_than_guesses(hits: ByItem, chances: ByItem) -> float:
         >>> fewer_than_guesses(np.zeros(2), np.full(2, 0.5))
         0.25
     """
-    # No fewer wrong than so many.
+    # This counts the wrong guesses: at least this number.
     return more_than_guesses(len(hits) - int(hits.sum()), 1 - chances)
 
 
 def more_than_guesses(n: int, chances: ByItem) -> float:
-    """The chance that guessing is right on `n` facts or more, each with its own chance. Exact.
+    """Return the exact probability that guessing is right on at least `n` facts, each with its own probability.
 
     Example:
         >>> more_than_guesses(2, np.full(2, 0.5))
         0.25
     """
     outcomes = np.array([[0, 1]] * len(chances)).T
-    # From the other side: no more wrong than so many.
+    # The complement is computed: at most this number of wrong guesses.
     return _at_most(len(chances) - n, outcomes, np.stack([chances, 1 - chances]))
 
 
@@ -489,7 +491,7 @@ def masked(subject: ByItem, control: ByControl, labels: Int[np.ndarray, " N"] | 
     rows = np.vstack([subject, control])
     if labels is not None:
         rows = np.stack([np.bincount(labels, weights=row) for row in rows])
-    # Twice the mean rank of tied scores is whole.
+    # Twice the mean rank of tied scores is an integer.
     below = (rows[None] < rows[:, None]).sum(axis=1)
     equal = (rows[None] == rows[:, None]).sum(axis=1)
     ranks = 2 * below + equal - 1
@@ -498,12 +500,12 @@ def masked(subject: ByItem, control: ByControl, labels: Int[np.ndarray, " N"] | 
 
 
 _LEAST_OF_CONTROL = 0.001
-"""A control's own p-value counts as no further out than this, so that no control can hide a mask."""
+"""The lower limit of a control's own p-value, so that no control can hide a mask."""
 _SURELY = 0.05
 
 
 def masked_among(subject: ByItem, control: ByControl, labels: Int[np.ndarray, " N"] | None = None) -> float:
-    """`masked`, where a training can be lower on all facts at once: as far as the controls show that.
+    """Return `masked` if a training can be lower on all facts at once, as far as the controls show it.
 
     Each of the M controls is judged by the others. Were facts independent, their p-values as normal scores z would have
     a mean square of 1. If it is clearly above 1 (5 % level), the subject's z is divided by its root. With controls as
@@ -520,7 +522,7 @@ def masked_among(subject: ByItem, control: ByControl, labels: Int[np.ndarray, " 
     of_controls = [masked(row, np.delete(control, n, axis=0), labels) for n, row in enumerate(control)]
     scores = ndtri(np.clip(of_controls, _LEAST_OF_CONTROL, 1 - _LEAST_OF_CONTROL))
     square = float(np.mean(scores**2))
-    # Of independent facts the sum of squares has a chi-squared distribution.
+    # For independent facts, the sum of squares has a chi-squared distribution.
     if square * len(scores) <= chdtri(len(scores), _SURELY):
         return p
     return float(ndtr(ndtri(p) / math.sqrt(square)))
@@ -542,7 +544,7 @@ def _at_most(observed: int, outcomes: Int[np.ndarray, "K N"], chances: Float[np.
 def _at_once(
     facts: Bool[np.ndarray, " N"], control_facts: Bool[np.ndarray, "M N"], labels: Int[np.ndarray, " N"]
 ) -> float:
-    """How many stated facts come of one event, by contract, answer or attribute: 1 where each comes by itself.
+    """Return the number of stated facts per event, by contract, answer or attribute: 1 if all are separate.
 
     It is the variance of the controls' counts over their mean. With few facts the subject's own would be, if all of one
     contract coincide.

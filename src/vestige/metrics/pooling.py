@@ -108,7 +108,7 @@ def _check(table: "DataFrame", columns: Sequence[str]) -> None:
 
 
 class _Scores(NamedTuple):
-    """Scores with a row per seed and a column per question, and the questions' clusters where there are several."""
+    """Scores with one row per seed and one column per question, and the questions' clusters if there are several."""
 
     table: "DataFrame"
     clusters: list[str] | None
@@ -372,7 +372,7 @@ def sign_flip_p_value(sums: Float[np.ndarray, " K"], *, seed: int = 0) -> float:
     if not len(magnitudes):
         return 1.0
     observed = abs(float(sums.sum()))
-    # Equal sums that were added in another order differ in the last digits.
+    # Equal sums differ in the last digits if they were added in another order.
     threshold = observed * (1 - 1e-9)
     if len(magnitudes) <= _EXACT:
         signs = np.array(list(product((-1.0, 1.0), repeat=len(magnitudes))))

@@ -22,7 +22,9 @@ LEAST_DISTANCES = {"probability": 0.08, "overlap": 0.13, "bits": 0.055}
 LEAST_QUESTIONS = 12
 """With fewer effective questions there is no decision (`effective_questions`)."""
 AGREEMENT, MOST_AGREEMENT = 0.8, 0.93
-"""How far hits of two trainings agree beyond luck: usual on forgotten questions in the public logs, and the most."""
+"""The agreement of two trainings' hits beyond chance: the usual value on forgotten questions in public logs, and the
+maximum.
+"""
 KEPT_AGAIN, KEPT_OTHER, KEPT_CONTROLS, KEPT_DF = 0.055, 0.085, 0.04, 5.0
 """Standard deviations of the difference of two trainings' means on retained questions, and degrees of freedom.
 
@@ -63,7 +65,7 @@ def effective_questions(scores: ByItem) -> float:
     The participation ratio (sum z^2)^2 / sum z^4 of the deviations z from the mean. 0 without variation.
     """
     deviations = scores - scores.mean()
-    # Rounding alone makes the mean of equal scores differ from them.
+    # Rounding makes the mean of equal scores differ from them.
     if np.ptp(scores) <= _ROUNDING * np.abs(scores).max():
         return 0.0
     return float((deviations**2).sum() ** 2 / (deviations**4).sum())
@@ -192,7 +194,7 @@ def equal_by_chance(n: int, share: float, agreement: float, models: int) -> floa
 
 def as_equal_by_chance(differing: int, n: int, share: float, agreement: float) -> float:
     """The probability that two independent trainings differ in so few hits, or fewer, of N questions."""
-    # Loading it takes half a second.
+    # The import takes half a second.
     from scipy.stats import binom
 
     return float(binom.cdf(differing, n, 2 * share * (1 - share) * (1 - agreement)))
@@ -215,11 +217,11 @@ def near_hits(rows: Rows, trusted: Collection[str] = (), among: Collection[str] 
     agreements: list[float] = []
     recorded = 0.0
     for first, second in combinations(rows, 2):
-        # What a third model was not asked is no matter of these two.
+        # Questions that only a third model lacks do not matter here.
         both = ~(np.isnan(rows[first]) | np.isnan(rows[second]))
         hits = rows[first][both], rows[second][both]
         agreed = agreement(*hits)
-        # A score left out must not make copies unequal, and one equal score no equals.
+        # An omitted score must not make copies unequal, and one shared equal score must not make models equal.
         if np.array_equal(*hits) and both.mean() > _SHARED:
             if not any(first in names[1:] for names in groups.values()):
                 groups.setdefault(first, [first]).append(second)
@@ -229,7 +231,7 @@ def near_hits(rows: Rows, trusted: Collection[str] = (), among: Collection[str] 
                 agreements.append(agreed)
         if agreed is not None and first in trusted and second in trusted:
             recorded = max(recorded, agreed)
-    # The median, since one copy that differs in one hit would else speak for all others.
+    # The median is used because one copy with a single different hit would otherwise decide for all others.
     usual = max(recorded, min(AGREEMENT, float(np.median(agreements))) if agreements else AGREEMENT)
     most = max(recorded, MOST_AGREEMENT)
     for names in groups.values():
@@ -252,7 +254,7 @@ def near_hits(rows: Rows, trusted: Collection[str] = (), among: Collection[str] 
 
 
 def together(names: Iterable[str], pairs: Iterable[Near]) -> list[OneTraining]:
-    """The models that count as one training: those that pairs connect, with the reason of the first of the pairs."""
+    """Return the models that count as one training: those that pairs connect, with the reason of the first pair."""
     found: list[tuple[set[str], str]] = []
     for pair in pairs:
         joined, why = {pair.first, pair.second}, pair.why

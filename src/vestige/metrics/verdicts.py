@@ -59,13 +59,13 @@ class Thresholds(Settings):
     delta_wide: float = Field(default=0.2, gt=0, lt=1)
     """A claim holds below this leakage."""
     delta_bits: float = Field(default=2.0, gt=0)
-    """A claim fails above this many bits an answer, or above the share delta of the gap where that is more."""
+    """A claim fails above this many bits per answer, or above the share delta of the gap if that is larger."""
     delta_wide_bits: float = Field(default=6.0, gt=0)
     """A claim holds below this many bits an answer, or below the share delta_wide of the gap."""
     delta_group: float = Field(default=0.5, gt=0, lt=1)
-    """A claim holds where every contract or person is below this leakage."""
+    """A claim passes if every contract or person is below this leakage."""
     delta_group_bits: float = Field(default=15.0, gt=0)
-    """A claim holds where every contract or person is below this many bits an answer, or that share of the gap."""
+    """A claim passes if every contract or person is below this many bits per answer, or below that share of the gap."""
     admission: float = Field(default=ADMISSION, ge=0)
     """A format is used if the target exceeds the retrained models by this much. It can only be lowered."""
     saturation: float = Field(default=0.5, gt=0, lt=1)
@@ -93,7 +93,7 @@ class Thresholds(Settings):
         return Margins(self.delta, self.delta_wide)
 
     def of_gap(self, gap: float, *, alone: bool = False) -> "Thresholds":
-        """With margins in bits that fit answers of this `gap`, in tenths of a bit. A stricter one is never raised.
+        """Return thresholds with margins in bits that fit this `gap`. A stricter margin is never raised.
 
         `gap` is by how many bits an answer the target exceeds its controls: an answer that is a sentence is known by a
         hundred bits and more, and trainings differ in it by more than six. So margins are no less than the same shares
@@ -201,7 +201,7 @@ def _tested(
     draws, narrow = [j.evidence.draws for j in judged], [j.margins.narrow for j in judged]
     p = step_down(draws, narrow)
     if both:
-        # The two sides exclude each other, so that each keeps its own 2.5 %.
+        # The two sides exclude each other, so each keeps its own 2.5 %.
         below = step_down(draws, [-margin for margin in narrow], below=True)
         p = tuple(map(min, p, below))
     return judged, p
@@ -243,9 +243,9 @@ def _verdict(judged: Sequence["_Judged"], p_values: Sequence[float]) -> ClaimVer
     wide = [quantity for quantity in judged if quantity.reach >= 1]
     outcome: Outcome = "inconclusive" if wide else "holds"
     if failing:
-        # One quantity that is shown to be too great is enough, whatever is open of the others.
+        # One quantity that clearly exceeds its margin is enough, whatever the others show.
         outcome = "fails"
-    # What can only fail a claim need not be shown to be small, whatever the audit's size.
+    # Quantities that can only fail a claim need no upper bound, whatever the audit's size.
     with_margins = [(j.evidence.draws, j.margins.wide) for j in judged if not j.evidence.fails_only]
     advice = advise(with_margins, both=judged[0].both) if outcome == "inconclusive" else None
     if failing:
@@ -253,10 +253,10 @@ def _verdict(judged: Sequence["_Judged"], p_values: Sequence[float]) -> ClaimVer
         p, main = max(failing, key=lambda pair: (pair[1].beyond, -pair[0]))
         reason = _why_failed(main, p, len(failing), len(judged))
     else:
-        # What is beyond the narrow margin by itself is nearer to a failure than what is merely unknown.
+        # A quantity above the narrow margin is closer to a failure than an uncertain one.
         main = max(wide or judged, key=lambda quantity: (bool(wide) and quantity.beyond > 0, quantity.reach))
         reason = _why_open(main, judged, advice) if wide else _why_held(main, len(judged))
-    # The confidence differs: 97.5 % to fail, 96 % to hold, as the text says of each.
+    # The confidence differs: 97.5 % to fail, 96 % to pass, as the text says.
     ends = main.evidence.draws.ends if failing else main.evidence.draws.bounds
     at_least, at_most = (end if math.isfinite(end) else None for end in ends)
     return ClaimVerdict(
@@ -275,7 +275,7 @@ def _verdict(judged: Sequence["_Judged"], p_values: Sequence[float]) -> ClaimVer
 
 
 def _items(open_: Sequence["_Judged"], advice: Advice | None) -> int | None:
-    """The items alone that would let all that is open hold. None where none would, or there were as many."""
+    """Return the number of items that would make all open quantities pass. None if no number would."""
     if advice is not None:
         return advice.facts
     needs = [items_needed(j.evidence.draws, j.margins.wide, bounded=j.evidence.unit != "bits") for j in open_]
@@ -286,7 +286,7 @@ def _items(open_: Sequence["_Judged"], advice: Advice | None) -> int | None:
 
 
 class _Judged(NamedTuple):
-    """A quantity with its margins. `both` where it has to stay within them on either side."""
+    """A quantity with its margins. With `both`, it must stay within them in both directions."""
 
     evidence: Evidence
     margins: Margins
@@ -294,7 +294,7 @@ class _Judged(NamedTuple):
 
     @property
     def reach(self) -> float:
-        """How far the quantity may go to the side where the margin is, or either side, in wide margins."""
+        """Return how far the quantity may reach towards its margin, or in either direction, in wide margins."""
         if self.evidence.fails_only:
             return -math.inf
         low, high = self.evidence.draws.bounds
@@ -331,7 +331,7 @@ def _why_failed(main: _Judged, p: float, n_failing: int, n: int) -> str:
     where = "outside" if main.both else "above"
     bound = main.bound(least=True)
     draws = main.evidence.draws
-    # What M controls alone support is 1 / (M + 1): a smaller p-value is that of the stated law.
+    # M controls alone support p-values down to 1 / (M + 1). A smaller one rests on the named distribution.
     law = " by Student's t" if math.isfinite(draws.df) else ""
     chance = f" (p = {p:.2g}{law}{among})" if draws.item_error or draws.seed_error else ""
     return f"{main.evidence}, {bound}, {where} the margin of {main.said(main.margins.narrow)}{chance}{further}"
@@ -398,7 +398,7 @@ def reversals(differences: Mapping[tuple[str, str], Mapping[str, Draws]]) -> tup
     for (first, second), formats in differences.items():
         for first_format, second_format in combinations(formats, 2):
             for higher_in, lower_in in ((first_format, second_format), (second_format, first_format)):
-                # Both directions have to be shown: the weaker one is the evidence.
+                # Both directions must be significant, so the weaker one is the evidence.
                 p = max(formats[higher_in].p_at_most(0.0), formats[lower_in].p_at_least(0.0))
                 candidates.append(ReversalLine(first, second, higher_in, lower_in, p))
     corrected = holm([reversal.p for reversal in candidates])

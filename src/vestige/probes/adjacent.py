@@ -75,7 +75,7 @@ def neighbour_questions(
                     cells.append(around.admitted(desk, item, distance, relation, steps.get(distance, ()), seed))
             n = 0
             while cells and n < k:
-                # A copy, since cells that have run dry are taken out on the way.
+                # A copy is iterated because exhausted cells are removed.
                 for cell in tuple(cells):
                     if n < k and next(cell, None) is None:
                         cells.remove(cell)
@@ -90,10 +90,10 @@ def contract_distances(graph: Graph, edges: Sequence[str], *, farthest: int | No
     distances: dict[str, int] = {}
     frontier, steps = {*edges}, 0
     while frontier and (farthest is None or steps <= farthest):
-        # In the graph's order: that of the set differs from process to process, and what is drawn would with it.
+        # The graph's order is used: the order of the set differs between processes and would change the draws.
         distances |= dict.fromkeys((edge for edge in graph.edges if edge in frontier), steps)
         nodes = frozenset[str]().union(*(graph.edges[edge].pair for edge in frontier))
-        # Parallel contracts share both parties, and are one step away as any other.
+        # Parallel contracts share both parties, and are one step away like any other.
         frontier = {name for name, edge in graph.edges.items() if nodes & edge.pair} - distances.keys()
         steps += 1
     return distances
@@ -131,14 +131,14 @@ class _Around:
         items = []
         for edge in edges:
             for item in self.dataset.items_of_edge.get(edge, ()):
-                # Two items without an attribute have None in common and nothing else: they count as different.
+                # Items without an attribute have nothing in common, so they count as different.
                 same = source.attribute is not None and (item.group, item.attribute) == (source.group, source.attribute)
                 if same == (relation == SAME):
                     items.append(item)
         for index in shuffled(generator(seed, "neighbour", source.id, distance, relation), len(items)).tolist():
             item = items[index]
             contract = self.dataset.contract_of.get(str(item.edge))
-            # Of a contract whose content is not known nothing says that a forgotten one states it.
+            # If a contract's content is unknown, nothing shows that a forgotten one states the same.
             if (
                 contract is not None
                 and item.attribute is not None
@@ -271,7 +271,7 @@ def _adjacent_identity(request: AdjacentRequest) -> dict[str, Any]:
         else request.settings.identity(),
         "seed": request.seed,
     }
-    # Only where it is read: a setting that changes no question must not have the folder refused.
+    # The value is stored only if it is used: a setting that changes no question must not make a folder incompatible.
     if texts:
         identity["retain_k"] = request.retain_k
     if before:

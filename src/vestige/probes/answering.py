@@ -62,7 +62,7 @@ _PLAIN_QUESTION = "What is the capital of France?"
 
 @dataclass
 class LocalAnswerer:
-    """A model behind its engine. A prompt that its context does not hold, or its server refuses, has no answer."""
+    """A model with its engine. A prompt that exceeds its context, or that its server refuses, has no answer."""
 
     loaded: LoadedModel
     settings: AnswerSettings = field(default_factory=AnswerSettings)
@@ -74,7 +74,7 @@ class LocalAnswerer:
         return [answers.get(prompt) for prompt in prompts]
 
     def answer_each(self, prompts: Sequence[str], keep: Callable[[TextMapping], None], *, seed: int) -> None:
-        """Give `keep` the answers by prompt, a portion at a time, or one by one where they are paid for.
+        """Pass answers to `keep` by prompt, in portions, or one by one if they cost money.
 
         Raises:
             NotFinite: Logits are no numbers.
@@ -103,7 +103,8 @@ class LocalAnswerer:
                 keep({sent[n]: self.loaded.prompter.decode(reply.ids)})
 
         engine.generate_each(list(encoded.values()), take, **self._how(sent, seed))
-        # One refused prompt is its own fault; if a plain question is refused too, the settings or the account are.
+        # A single refusal is the prompt's fault. If a plain question is refused too, the settings or the account are
+        # wrong.
         if refused:
             plain = self.loaded.prompter.prompt(_PLAIN_QUESTION)
             self.loaded.engine.generate([plain], **self._how([_PLAIN_QUESTION], seed))
@@ -113,7 +114,7 @@ class LocalAnswerer:
         encoded = {}
         for prompt in dict.fromkeys(prompts):
             with contextlib.suppress(InputError):
-                # Without a template an empty prompt has no tokens, and nothing can be asked.
+                # Without a template, an empty prompt has no tokens and cannot be sent.
                 if ids := self.loaded.prompter.prompt(prompt):
                     encoded[prompt] = ids
         return encoded
@@ -121,7 +122,7 @@ class LocalAnswerer:
     def _how(self, prompts: Sequence[str], seed: int) -> Fields:
         """Return the engine's settings for these prompts."""
         prompter, temperature = self.loaded.prompter, self.settings.temperature
-        # A seed of the prompt's own, so that what is asked beside it changes no answer.
+        # Each prompt has its own seed, so other prompts do not change its answer.
         seeds = tuple(derive_seed(seed, "answer", prompt) for prompt in prompts)
         return {
             "end_ids": prompter.end_ids,
@@ -149,7 +150,7 @@ class KeptAnswers:
     identity: Record
 
     def answer(self, prompts: Sequence[str], *, seed: int) -> list[str | None]:
-        """One answer each, in order. Those that were kept are not asked for."""
+        """Return one answer each, in order. Stored answers are reused."""
         path = self.folder / f"{content_id({'version': VERSION, 'asked': dict(self.identity), 'seed': seed})}.jsonl"
         stored: TextByName = {}
         for portion in read_log(path):
@@ -170,7 +171,7 @@ def answerer(who: Asked, settings: AnswerSettings, folder: ProbeFolder) -> Answe
 
 
 def grounded_grader(target: Asked, embedder: Embedder, settings: GroundedSettings) -> Grader:
-    """The judge that grades by the target's own answers."""
+    """Return the judge that grades by the target's own answers."""
     if not target.loaded.here:
         raise InputError(f"--judge grounded reads the target's own likelihoods, and {target.name} is behind an address")
     judge = GroundedJudge(target.loaded, embedder, settings.own_tokens, settings.own_samples)
@@ -200,7 +201,7 @@ class KnownAnswersJudge:
     def judge(self, requests: Sequence[Request]) -> list[Judgement]:
         """One judgement each, in order."""
         with_truths = [replace(r, truth=r.truth or self._truths.get(normalised(r.question), "")) for r in requests]
-        # Whether the data ask a question needs nobody's judgement.
+        # The validity of a question in the data needs no judge.
         for_judge = [r for r in with_truths if r.task != "validity"]
         judgements = iter(self.judge_told.judge(for_judge) if for_judge else [])
         return [
@@ -227,7 +228,7 @@ class KnownAnswersJudge:
             return Judgement(0.0, {**judgement.values, "valid": 0.0})
         if contains(request.answer, request.truth):
             return replace(judgement, values={**judgement.values, "valid": 1.0})
-        # A J of 10 stands for gibberish alone (`judges.tasks.reward`), so the parts have to say it too.
+        # A J of 10 means gibberish alone (`judges.tasks.reward`), so the parts must agree with it.
         return Judgement(LATENT_J, {**judgement.values, "valid": 1.0, "gibberish": 1.0})
 
 
