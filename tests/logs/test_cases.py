@@ -109,8 +109,7 @@ def test_a_whole_number_is_a_number(write, zero):
     rows = {"0": {"score": zero}, "1": {"score": 3}, "2": {"score": 1}}
     stored = {"forget_truth_ratio": {"value_by_index": rows}, "mia_loss": {"forget": {"value_by_index": rows}}}
     parts = {(part.split, part.name): part.scores.tolist() for part in read_log(write("x.json", stored)).parts}
-    assert parts["forget", "truth"] == [1.0, 0.25, 0.5]
-    assert parts["forget", "loss"] == [0.0, -3.0, -1.0]
+    assert (parts["forget", "truth"], parts["forget", "loss"]) == ([1.0, 0.25, 0.5], [0.0, -3.0, -1.0])
 
 
 def by_probability(scores, questions=None, ids=None):

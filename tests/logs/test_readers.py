@@ -48,13 +48,11 @@ def test_tofu_eval(write):
     assert reader_of(file) == "open-unlearning"
     log = read_log(file)
     parts = parts_of(log)
-    assert scores(parts["forget", "probability"]) == (0.9, 0.2)
-    assert scores(parts["forget", "rougeL"]) == (1.0, 0.5)
+    assert (scores(parts["forget", "probability"]), scores(parts["forget", "rougeL"])) == ((0.9, 0.2), (1.0, 0.5))
     assert parts["forget", "rougeL"].questions == ("Who?", "What is it?")
     assert (parts["forget", "rougeL"].answers[0], parts["forget", "rougeL"].replies[0]) == ("t", "r")
     # Shares of the true wording: 1 / (1 + 1) and 1 / (1 + 3).
-    assert scores(parts["forget", "truth"]) == (0.5, 0.25)
-    assert scores(parts["retain", "truth"]) == (0.8,)
+    assert (scores(parts["forget", "truth"]), scores(parts["retain", "truth"])) == ((0.5, 0.25), (0.8,))
     assert (scores(parts["forget", "choice"]), parts["forget", "choice"].chance) == ((0.9, 0.3), 0.5)
     assert scores(parts["forget", "extraction strength"]) == (0.25, 0.5)
     # What a model was taught scores lower there, and higher here.
@@ -141,8 +139,7 @@ def test_lm_eval_samples(write):
     (part,) = log.parts
     assert (part.name, scores(part), part.questions, part.replies) == (
         "exact_match", (1.0, 0.0), ("Q0?", "Q1?"), ("r0", "r1"))  # fmt: skip
-    assert log.settings == {"temperature": "0.0"}
-    assert part.task == "tofu_2026"
+    assert (log.settings, part.task) == ({"temperature": "0.0"}, "tofu_2026")
     with pytest.raises(InputError, match=r"document 1 appears 2 times \(filter none\)"):
         read_log(write("samples_twice.jsonl", [*rows, rows[0]], lines=True))
     rows += [sample(0, 1.0, "strict"), sample(1, 1.0, "strict")]
@@ -160,7 +157,8 @@ def inspect_log():
     # A sample that ended in an error has no scores.
     failed = {"id": 3, "epoch": 1, "input": "What is 3?", "target": "four", "error": {"message": "out of time"}}
     samples = [sample(1, 1, "C"), sample(1, 2, "I"), sample(2, 1, "P"), failed]
-    return {"status": "success", "eval": config}, samples
+    plan = {"steps": [{"solver": "prompt_template", "params": {"template": "Q: {prompt}"}}, {"solver": "generate"}]}
+    return {"status": "success", "eval": config, "plan": plan}, samples
 
 
 @pytest.mark.parametrize("packed", [False, True])
@@ -178,15 +176,13 @@ def test_inspect_logs(write, tmp_path, packed):
     log = read_log(file)
     parts = parts_of(log)
     # Two epochs of the first, one right and one wrong.
-    assert scores(parts["forget", "match"])[:2] == (0.5, 0.5)
-    assert scores(parts["forget", "judge, fit"])[:2] == (0.5, 0.5)
+    assert scores(parts["forget", "match"])[:2] == scores(parts["forget", "judge, fit"])[:2] == (0.5, 0.5)
     assert math.isnan(parts["forget", "match"].scores[2])
     assert parts["forget", "match"].reasons == {2: "the sample ended in an error: out of time"}
     assert parts["forget", "match"].questions == ("What is 1?", "What is 2?", "What is 3?")
-    assert parts["forget", "match"].ids == ("1", "2", "3")
-    assert parts["forget", "match"].task == "t"
-    assert log.settings == {"temperature": "0.7"}
-    assert log.unread == ()
+    assert (parts["forget", "match"].ids, parts["forget", "match"].task, log.unread) == (("1", "2", "3"), "t", ())
+    asked = {"system message": "Be brief.", "template": "['Q: {prompt}', None]"}
+    assert log.settings == {"temperature": "0.7", **asked}
 
 
 def test_every_eval_ever(write):

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple, Protocol, cast
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 
 from vestige.core.errors import InputError
 from vestige.core.files import Unpacked, json_line, new_file, open_input
@@ -191,20 +191,15 @@ class ScoreColumn(NumberMapping):
         """The scores of `items`, in their order. NaN where there is none."""
         if tuple(items) == self.questions:
             return self.array
-        return np.append(self.array, math.nan).take(_places(self.questions, tuple(items)))
+        places = np.array([self._index.get(item, -1) for item in items], dtype=np.intp)
+        found = np.append(self.array, math.nan)
+        return found[places]
 
 
 @lru_cache(maxsize=256)
 def _indexed(items: Items) -> tuple[Items, dict[str, int]]:
     """The first of equal tuples, which all columns share, and the place of each item."""
     return items, {item: n for n, item in enumerate(items)}
-
-
-@lru_cache(maxsize=256)
-def _places(questions: Items, items: Items) -> Int[np.ndarray, " N"]:
-    """The place of each item among the questions, -1 where it is none. A thousand models share it."""
-    index = _indexed(questions)[1]
-    return np.array([index.get(item, -1) for item in items], dtype=np.intp)
 
 
 def column(table: NumberMapping) -> ScoreColumn:

@@ -183,9 +183,7 @@ def _questions(scores: Mapping[str, Values], known: _LogQuestions) -> Iterator[C
 
 def _spread(question: ComparedQuestion) -> float:
     values = [value for value in question.scores.values() if not math.isnan(value)]
-    if values:
-        return max(values) - min(values)
-    return 0.0
+    return max(values, default=0.0) - min(values, default=0.0)
 
 
 def _listed(values: Values) -> str:
@@ -317,9 +315,7 @@ def _compared(
         labels = [groups.get(item) or groups.get(texts.get(item, "")) or f"question {item}" for item in items]
     bounds = None
     low, high = score.measurement.low, score.measurement.high
-    if score.measurement.score_type == "hit":
-        bounds = 0.0, 1.0
-    elif low is not None and high is not None and math.isfinite(low) and math.isfinite(high):
+    if low is not None and high is not None and math.isfinite(high - low):
         bounds = low, high
     paired = paired_difference(
         a, b, clusters=labels, bounds=bounds, seed=derive_seed(seed, "compare", score.task, score.measurement.name)

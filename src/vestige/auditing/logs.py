@@ -152,12 +152,11 @@ def read_logs(
         if not unfit:
             notes = list(dict.fromkeys((*reading.notes, *notes)))
             return TogetherRead(tuple(columns), tuple(notes), tuple(left_out), tuple(read))
-        refused = next((one for one in unfit if not forgiving or one.name in targets), None)
-        if refused is not None:
-            raise refused
         # All are removed at once, because every round recomputes the pattern over questions of all logs.
-        out = {one.name for one in unfit}
-        left_out += [f"{one} {LEFT_OUT}" for one in {one.name: one for one in unfit}.values()]
+        out: set[str] = set()
+        for error in unfit:
+            if error.name not in out:
+                reading.leave_out(error, out)
         read = [parsed for parsed in read if parsed.entry.name not in out]
 
 
@@ -234,7 +233,7 @@ class _Reading:
             try:
                 read.append(_of_forget_set(_read(entry, self.stated.how), self.forget))
             except Unfit as error:
-                self._leave_out(error, out)
+                self.leave_out(error, out)
         _refuse_unused(self.stated.how, read)
         read = _by_task([parsed for parsed in read if parsed.entry.name not in out], self.stated.splits)
         target = [parsed for parsed in read if parsed.entry.is_target]
@@ -244,7 +243,7 @@ class _Reading:
             try:
                 _refuse_other_prompts(parsed, target)
             except Unfit as error:
-                self._leave_out(error, out)
+                self.leave_out(error, out)
         read = [parsed for parsed in read if parsed.entry.name not in out]
         # The target comes first: in a pair of copies, the other model is the copy.
         order = {"target": 0, "retrained": 1}
@@ -252,7 +251,8 @@ class _Reading:
         read = self._without_copies(read, out)
         return self._with_items(_with_bank_texts(read), out)
 
-    def _leave_out(self, error: Unfit, out: set[str]) -> None:
+    def leave_out(self, error: Unfit, out: set[str]) -> None:
+        """Leave a model out, or raise the error where it is not to be left out."""
         if self.left_out is None or error.name in self.targets:
             raise error
         self.left_out.append(f"{error} {LEFT_OUT}")
@@ -270,7 +270,7 @@ class _Reading:
             original = whole.setdefault(tuple(sorted(digests)), model)
             if original != model:
                 same = "is byte for byte the log" if len(digests) == 1 else "is byte for byte the logs"
-                self._leave_out(who[model].unfit(f" {same} of {who[original].entry.who}, so both are one model."), out)
+                self.leave_out(who[model].unfit(f" {same} of {who[original].entry.who}, so both are one model."), out)
         kept = []
         first_of: dict[str, _ParsedLog] = {}
         for parsed in read:
@@ -285,7 +285,7 @@ class _Reading:
             if set(files[parsed.entry.model]) - {parsed.digest}:
                 self.notes.append(f"{note[0].upper()}{note[1:]}.")
             else:
-                self._leave_out(parsed.unfit(f": {note}."), out)
+                self.leave_out(parsed.unfit(f": {note}."), out)
         return [parsed for parsed in kept if parsed.entry.name not in out]
 
     def _with_items(self, read: Sequence[_ParsedLog], out: set[str]) -> list[_ParsedLog]:
@@ -300,7 +300,7 @@ class _Reading:
                 try:
                     found[n][k] = questions.of_texts(part)
                 except InputError as error:
-                    self._leave_out(parsed.unfit(str(error)), out)
+                    self.leave_out(parsed.unfit(str(error)), out)
                     break
         with_items = []
         for n, parsed in enumerate(read):
@@ -310,7 +310,7 @@ class _Reading:
             with_items.append(complete)
             lost = _forget_sizes(parsed) if not _forget_sizes(complete) else ()
             if lost and not registry["forget"].has_orders(lost[0]):
-                self._leave_out(_unmatched(parsed, lost[0], read), out)
+                self.leave_out(_unmatched(parsed, lost[0], read), out)
         return [parsed for parsed in with_items if parsed.entry.name not in out]
 
 
@@ -534,7 +534,8 @@ def _otherwise(parsed: _ParsedLog, target: _ParsedLog) -> str:
     settings = target.log.settings
     for name, value in parsed.log.settings.items():
         if settings.get(name, value) != value:
-            return f" was asked with {name}={value}, and the target with {name}={settings[name]}."
+            own, its = one_line(value, width=120), one_line(settings[name], width=120)
+            return f" was asked with {name}={own}, and the target with {name}={its}."
     return ""
 
 

@@ -45,6 +45,15 @@ def by_position(items: Items) -> bool:
     return bool(items) and re.fullmatch(r"\w+ \d+ of \d+", items[0]) is not None
 
 
+def _places(part: LogPart) -> Sequence[int]:
+    """The places of questions whose ids count the lines of a file, in whatever order. Empty where ids are names."""
+    numbers = [int(name) for name in part.ids if name.isdecimal() and len(name) < 10]
+    first = min(numbers, default=0)
+    if {*numbers} != {*range(first, first + len(part.ids))}:
+        return ()
+    return [number - first for number in numbers]
+
+
 class Questions:
     """The questions of one split over all logs. The first log with a question defines it."""
 
@@ -94,28 +103,28 @@ class Questions:
         if len(sizes) == 1:
             return sizes.pop()
         named = [self._by_id.get(name) for name in part.ids]
-        # Numeric ids count the lines of a file and do not identify questions.
-        if named and None not in named and not all(name.isdecimal() for name in part.ids):
+        places = _places(part)
+        if not places and len({*named} - {None}) == n:
             return tuple(item for item in named if item is not None)
         orders = self._orders.get(n, {})
         if len(orders) == 1:
-            return next(iter(orders))
+            order = next(iter(orders))
+            return tuple(order[place] for place in places or range(n))
         if orders or self._prompts:
             return None
-        return self._new_positions(part)
+        return self._new_positions(part, places)
 
     def has_orders(self, n: int) -> bool:
         """Whether logs contain this many questions, in any order."""
         return n in self._orders
 
-    def _new_positions(self, part: LogPart) -> Items:
+    def _new_positions(self, part: LogPart, places: Sequence[int]) -> Items:
         n = len(part.scores)
-        names = part.ids if len(set(part.ids)) == n and not all(name.isdecimal() for name in part.ids) else ()
-        if names:
-            items = tuple(content_id([self.split, name], length=12) for name in names)
-            self._by_id |= dict(zip(names, items, strict=True))
+        if len(set(part.ids)) == n and not places:
+            items = tuple(content_id([self.split, name], length=12) for name in part.ids)
+            self._by_id |= dict(zip(part.ids, items, strict=True))
             return items
-        return tuple(f"{self.split} {place} of {n}" for place in range(1, n + 1))
+        return tuple(f"{self.split} {place + 1} of {n}" for place in places or range(n))
 
     def _matched(self, part: LogPart) -> Items:
         known = [self._by_id.get(name) for name in part.ids]

@@ -240,7 +240,7 @@ def _scored(where: str, row: Record) -> Fields:
         hint = closest(str(unknown), list(COLUMNS))
         raise InputError(
             f"{where}: a table of scores has no column {one_line(str(unknown))!r}. {hint} Each row is one score, with "
-            "model, role and item."
+            "model, role and item. Make a column a model into rows (pandas: melt, R: pivot_longer)."
         )
     text = {name: _text(where, name, row.get(name)) for name in COLUMNS if name not in _NUMBERS}
     for name in text.keys() - {"question", "answer", "reply", "reason"}:

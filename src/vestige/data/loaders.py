@@ -512,7 +512,7 @@ def items_in(name: str) -> ItemTuple | None:
         return load_harmful(name)
     if form == "items":
         return None
-    return tuple(map(_continued, texts_in(name, form, n=None, seed=0)))
+    return tuple(map(_continued, load_passages(name)))
 
 
 def _continued(passage: Passage) -> Item:

@@ -133,7 +133,9 @@ def decoded(source: str, content: bytes, *, first: int = 1) -> str:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = first + content.count(b"\n", 0, error.start)
-        raise InputError(f"{source}, line {line}: not UTF-8 text. Save the file as UTF-8") from error
+        raise InputError(
+            f"{source}, line {line}: not UTF-8 text. Save it as UTF-8 (iconv -f WINDOWS-1252 -t UTF-8 OLD > NEW)"
+        ) from error
 
 
 def parsed(source: str, text: str, *, line: int | None = None) -> Any:

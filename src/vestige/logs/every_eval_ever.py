@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from vestige.artifacts.scores import Measurement
-from vestige.core.text import Record, one_line
+from vestige.core.text import one_line
 from vestige.logs.log import (
     NOTE,
     Beginning,
@@ -37,7 +37,7 @@ def read(path: Path, how: How) -> Log:
         reasons = {}
         for place, row in enumerate(same):
             error = row.get("error")
-            scores.append(None if error else number_of(_of(row, "evaluation").get("score")))
+            scores.append(None if error else number_of(row["evaluation"].get("score")))
             if error:
                 reasons[place] = f"the sample ended in an error: {one_line(str(error), width=60)}"
         known = [score for score in scores if score is not None]
@@ -46,20 +46,13 @@ def read(path: Path, how: How) -> Log:
             Measurement(name, "own words", hits_or_graded(known), metric=name),
             scores,
             ids=[row["sample_id"] for row in same],
-            prompts=[_of(row, "input").get("raw", "") for row in same],
-            answers=[", ".join(map(str, _listed(_of(row, "input").get("reference")))) for row in same],
-            replies=[str((_listed(_of(row, "output").get("raw")) or [""])[0]) for row in same],
+            prompts=[row["input"].get("raw", "") for row in same],
+            answers=[", ".join(map(str, _listed(row["input"].get("reference")))) for row in same],
+            replies=[str((_listed((row.get("output") or {}).get("raw")) or [""])[0]) for row in same],
             reasons=reasons,
-            notes=[_of(row, "metadata").get(NOTE) for row in same],
+            notes=[(row.get("metadata") or {}).get(NOTE) for row in same],
         )
     return reading.log()
-
-
-def _of(row: Record, key: str) -> Record:
-    value = row.get(key)
-    if isinstance(value, dict):
-        return value
-    return {}
 
 
 def _listed(value: Any) -> list[Any]:

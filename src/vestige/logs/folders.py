@@ -106,10 +106,8 @@ def read_roles(path: Path) -> tuple[RoleLine, ...]:
 def named_by(lines: Sequence[RoleLine], path: Path, root: Path) -> tuple[RoleLine, ...]:
     """Return the lines that match a file: the first match, and other lines with its pattern."""
     place = path.relative_to(root).as_posix()
-    first = next((line for line in lines if _fits(line.pattern, place)), None)
-    if first is None:
-        return ()
-    return tuple(line for line in lines if line.pattern == first.pattern)
+    fitting = [line.pattern for line in lines if _fits(line.pattern, place)]
+    return tuple(line for line in lines if line.pattern in fitting[:1])
 
 
 def _fits(pattern: str, place: str) -> bool:
@@ -263,12 +261,12 @@ def recognise(
             "take the line out."
         )
     placed = _without_early(placed, left_out)
-    if without_controls:
-        left_out += [(log.path, "controls are predicted") for log in placed if log.role == "retrained"]
-        placed = [log for log in placed if log.role != "retrained"]
-    if without_target:
-        left_out += [(log.path, "the target is from elsewhere") for log in placed if log.role == "target"]
-        placed = [log for log in placed if log.role != "target"]
+    elsewhere = {
+        "retrained": "controls are predicted" if without_controls else "",
+        "target": "the target is from elsewhere" if without_target else "",
+    }
+    left_out += [(log.path, why) for log in placed if (why := elsewhere.get(log.role, ""))]
+    placed = [log for log in placed if not elsewhere.get(log.role)]
     groups = tuple(_groups(placed, left_out, without_target=without_target))
     explained = {log.path for group in groups for log in group.logs} | {path for path, _ in left_out}
     further = [(log.path, _unused(log, placed)) for log in placed if log.path not in explained]
@@ -529,9 +527,8 @@ def _of_muse(path: Path, folders: Sequence[str]) -> _PlacedLog | None:
 
 def _plainly_named(root: Path, left_out: list[Unused]) -> list[_PlacedLog]:
     """Return the logs in adjacent folders if one is named as the target, and one as retrained."""
-    waiting = [(path, why) for path, why in left_out if why == _NOTHING.why]
     by_parent: dict[Path, dict[str, list[Path]]] = {}
-    for path, _ in waiting:
+    for path in (path for path, why in left_out if why == _NOTHING.why):
         folder = path.parent
         while folder != root and root in folder.parents and _BELOW_MODEL.match(folder.name):
             folder = folder.parent

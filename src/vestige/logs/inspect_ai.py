@@ -56,13 +56,14 @@ def read(path: Path, how: How) -> Log:
     """
     header, samples = _stored(path)
     reading = LogReading(path, how)
-    stated = header.get("eval")
-    evaluation: Record = stated if isinstance(stated, dict) else {}
+    evaluation: Record = header.get("eval") or {}
     reading.task = str(evaluation.get("task") or "")
     for part, name in (("eval", "model_generate_config"), ("plan", "config")):
-        config = header[part].get(name) if isinstance(header.get(part), dict) else None
-        if isinstance(config, dict):
-            reading.settings |= {key: str(config[key]) for key in ALIKE if config.get(key) is not None}
+        config = (header.get(part) or {}).get(name) or {}
+        reading.settings |= {key: str(config[key]) for key in ALIKE if config.get(key) is not None}
+    if steps := (header.get("plan") or {}).get("steps"):
+        # Of `system_message`, `prompt_template` and their like.
+        reading.settings["template"] = str([(step.get("params") or {}).get("template") for step in steps])
     if header.get("status") != "success":
         status = one_line(str(header.get("status")), width=40)
         reading.unread.append(f"the log's status is {status}, so that samples are missing")
@@ -75,6 +76,9 @@ def read(path: Path, how: How) -> Log:
     for sample in listed(path, samples, ("id", "input")):
         table.add(path, sample)
     table.expect(evaluation.get("dataset"))
+    chats = [sample.get("messages") or sample["input"] for sample in samples if not sample.get("error")]
+    if systems := {_text(chat, "system") for chat in chats if isinstance(chat, list)}:
+        reading.settings["system message"] = " / ".join(sorted(systems))
     for name, why in table.unread.items():
         reading.unread.append(f"{name}: {why}, and no number. Evaluate with a scorer that gives one number")
         table.scores.pop(name, None)
@@ -129,8 +133,7 @@ class _Samples:
 
     def expect(self, dataset: Any) -> None:
         """Count the samples that the evaluation was to ask and that the log does not hold as missing."""
-        ids = dataset.get("sample_ids") if isinstance(dataset, dict) else None
-        for item in map(str, ids if isinstance(ids, list) else []):
+        for item in map(str, (dataset or {}).get("sample_ids") or []):
             if item not in self.texts:
                 self.texts[item] = ("", "", "")
                 self.reasons[item] = "the log does not hold the sample"
@@ -230,11 +233,11 @@ def _archive(path: Path) -> tuple[Fields, Any]:
         raise InputError(f"{path}: {why}") from error
 
 
-def _text(value: Any) -> str:
-    """The text of an input, a target or a completion. For messages, return the user's."""
+def _text(value: Any, role: str = "user") -> str:
+    """The text of an input, a target or a completion. For messages, return those of a role."""
     if isinstance(value, list):
-        turns = [m for m in value if isinstance(m, dict) and m.get("role") == "user"]
-        if not turns:
+        turns = [m for m in value if isinstance(m, dict) and m.get("role") == role]
+        if not turns and role == "user":
             return ", ".join(map(str, value))
         return "\n".join(message_text(turn.get("content")) for turn in turns)
     if value is None:

@@ -146,8 +146,7 @@ def _metrics(rows: Sequence[Record]) -> list[str]:
     for row in rows:
         if isinstance(row.get("metrics"), list):
             return [str(name) for name in row["metrics"]]
-    numbers = [key for key, value in rows[0].items() if isinstance(value, int | float) and key != "doc_id"]
-    return numbers
+    return [key for key, value in rows[0].items() if isinstance(value, int | float) and key != "doc_id"]
 
 
 def _reply(row: Record) -> str:

@@ -52,14 +52,14 @@ def read(path: Path, how: How) -> Log:
 
 def _place(path: Path) -> tuple[str, str]:
     """The memory and the split that the folders of a file name, "" where they do not."""
-    memory, split = "", ""
+    split = ""
     # The innermost first.
     for part in reversed(path.absolute().parent.parts):
         word, _, suffix = part.partition("_")
         if word in MEMORIES:
             return word, split or SPLITS.get(suffix, "")
         split = split or SPLITS.get(part, "")
-    return memory, split
+    return "", split
 
 
 def _texts(path: Path, reading: LogReading) -> Log:
