@@ -314,35 +314,35 @@ def test_a_saves_folder_is_recognised_by_its_names(put):
     assert reasons[f"{M}_forget05_RMU"] == "no target asked forget05 is here"
 
 
-def test_muse_folders_are_recognised_by_corpus_and_model(tmp_path):
+@pytest.mark.parametrize(
+    ("place", "name", "unknown"),
+    [("{0}/out/bbc/{1}/forget/history.json", "muse News", "sust/ga/2"), ("{1}/{0}_f/log.json", "muse", "teacher")],
+)
+def test_muse_folders_are_recognised_by_corpus_and_model(tmp_path, place, name, unknown):
     rows = [{"prompt": "Question: A?\nAnswer:", "gt": "d", "response": "e", "rougeL": 0.5}]
-    for model in ("target", "retrain", "ga/step=10", "sust/ga/2"):
+    for model in ("target", "retrain", "ga", unknown):
         for memory in ("knowmem", "verbmem"):
-            file = tmp_path / memory / "out" / "bbc" / model / "forget" / "history.json"
+            file = tmp_path / place.format(memory, model)
             file.parent.mkdir(parents=True)
             file.write_text(json.dumps(rows))
     (group,) = recognise([tmp_path]).groups
-    assert group.name == "muse News"
-    assert [(log.role, log.name) for log in group.logs] == [
+    assert (group.name, [(log.role, log.name) for log in group.logs]) == (name, [
         ("target", "target"), ("target", "target"), ("retrained", "retrain"), ("retrained", "retrain"),
-        ("unlearned", "ga/step=10"), ("unlearned", "ga/step=10")]  # fmt: skip
+        ("unlearned", "ga"), ("unlearned", "ga")])  # fmt: skip
 
 
 def test_one_command_judges_a_saves_folder(tmp_path, put):
     folder = saves(put)
     shown = cli("audit", "--logs", folder, "--dry-run")
-    assert shown.exit_code == 0
-    assert "NPO, checkpoints 4, 12; RMU" in " ".join(shown.output.split())
+    assert (shown.exit_code, "NPO, checkpoints 4, 12; RMU" in " ".join(shown.output.split())) == (0, True)
     done = cli("audit", "--logs", folder, "--output-dir", tmp_path / "run")
     assert done.exit_code == 3, done.output
     verdicts = json.loads((tmp_path / "run" / "verdicts.json").read_text())
     first = {v["subject"]: v["verdict"] for v in verdicts if v["claim"] == "not expressed"}
     assert first == {"NPO, checkpoint 4": "fail", "NPO, checkpoint 12": "fail", "RMU": "pass"}
-    assert (tmp_path / "run" / "report.html").is_file()
-    assert "its path names no role" in done.output
+    assert ((tmp_path / "run" / "report.html").is_file(), "its path names no role" in done.output) == (True, True)
     again = cli("audit", "--why", "--output-dir", tmp_path / "run")
-    assert again.exit_code == 3
-    assert "weights of no model were seen" in again.output
+    assert (again.exit_code, "weights of no model were seen" in again.output) == (3, True)
 
 
 def test_logs_by_role_a_list_and_a_table_give_the_same_verdict(tmp_path, logs):

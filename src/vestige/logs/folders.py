@@ -134,7 +134,7 @@ _PLAIN_ROLES = {
     **dict.fromkeys(("retrain", "retrained", "exact_retrain", "never_knew"), "retrained"),
 }
 """Names of folders that say the role of a model by themselves."""
-_UNCLEAR = ("base", "original", "untouched", "pretrained", "sham", "reference", "retain")
+_UNCLEAR = ("base", "original", "untouched", "pretrained", "sham", "reference", "retain", "teacher", "student")
 """Names with them that may be anything."""
 _BELOW_MODEL = re.compile(r"evals?(?:_.*)?$|checkpoint-\d+$|knowmem_[fr]$|verbmem_[fr]$")
 """Subfolders of a model's folder."""
@@ -515,8 +515,7 @@ def _of_muse(path: Path, folders: Sequence[str]) -> _PlacedLog | None:
             return None
         role = _MUSE_ROLES.get(rest[0], "unlearned")
         return _PlacedLog(path, f"muse {CORPORA.get(corpus, corpus)}", role, "/".join(rest), "forget")
-    if len(folders) > 1 and _MEMORY.match(folders[-1]):
-        role = _MUSE_ROLES.get(folders[-2], "unlearned")
+    if len(folders) > 1 and _MEMORY.match(folders[-1]) and (role := _plain_role(folders[-2])):
         return _PlacedLog(path, "muse", role, folders[-2], "forget")
     task, below = _innermost(folders)
     placed = _of_task(path, task, below) if task is not None and task["corpus"] else None
