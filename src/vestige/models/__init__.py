@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Reading:
-    """How the weights of a model are read. `dtype` None means the format that the model has."""
+    """How the weights of a model are read. With `dtype` None, they keep their format."""
 
     device: str = "auto"
     dtype: str | None = None

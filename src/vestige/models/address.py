@@ -21,8 +21,8 @@ NoReply: TypeAlias = Literal[
 
 
 ENGINES = dict.fromkeys(("http", "https"), "vestige.models.endpoint:open_endpoint")
-"""By the scheme of an address, as `module:function`, the function that opens its model: a `LoadedModel` whose engine
-answers.
+"""The function that opens a model (as `module:function`) by the scheme of its address. It returns a `LoadedModel` whose
+engine answers.
 
 Its `provenance` has the server's own description and a fingerprint of its replies.
 """
@@ -65,7 +65,7 @@ class Limits(Settings):
         return (prompt_tokens * per_prompt + completion_tokens * per_completion) / 1e6
 
     def check(self) -> None:
-        """Refuse a limit of cost without prices."""
+        """Reject a limit of cost without prices."""
         if self.most_cost is not None and self.cost(0, 0) is None:
             raise InputError(
                 "most_cost is set and prices are not. Set price_per_million_prompt_tokens and "
@@ -150,7 +150,7 @@ def server_parts(text: str) -> SplitResult:
     except ValueError as error:
         raise InputError(f"the model's address cannot be read ({error}). Give it like {FORM}") from error
     if "@" in parts.netloc:
-        # Not shown: it may hold a password.
+        # The address is not shown: it may contain a password.
         raise InputError(f"the model's address holds a user. Give it like {FORM}, and the key in the environment")
     plain = all("!" <= c <= "~" for c in parts.netloc + parts.path)
     if parts.scheme not in ENGINES or not host or port == 0 or not plain:
@@ -162,7 +162,7 @@ S = TypeVar("S", bound=Server)
 
 
 def address(model: str) -> Address:
-    """The address that a model's name is. Refused in one sentence where it cannot be read."""
+    """Return the address in a model's name. Reject an unreadable one in one sentence."""
     return server_at(model, Address)
 
 

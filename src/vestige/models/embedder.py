@@ -78,7 +78,7 @@ class Embedder:
         if not texts:
             return []
         read = self.tokenizer(list(texts), truncation=True, max_length=LONGEST_TOKENS)["input_ids"]
-        # A mean over no token at all would divide by nothing.
+        # A mean over no tokens would divide by zero.
         stand_ins = (self.tokenizer.unk_token_id, self.tokenizer.pad_token_id, 0)
         nothing = next(token for token in stand_ins if token is not None)
         return [ids or [nothing] for ids in read]
@@ -94,7 +94,7 @@ def load_embedder(model: str = HUB_ID, *, device: str = "auto") -> Embedder:
             folder, dtype=torch.float32, use_safetensors=True, local_files_only=True, output_loading_info=True
         )
         tokenizer = PreTrainedTokenizerFast.from_pretrained(folder, local_files_only=True)
-    # What a head for another task left is not read.
+    # Weights of a head for another task are not read.
     check_loaded(folder, {**info, "unexpected_keys": ()}, {})
     check_finite(encoder, folder)
     torch.nn.Module.to(encoder, pick_device(device))
@@ -102,7 +102,7 @@ def load_embedder(model: str = HUB_ID, *, device: str = "auto") -> Embedder:
 
 
 def embedder_folder(model: str) -> Path:
-    """Return an embedder's folder. Refused where it is neither here nor to be had."""
+    """Return an embedder's folder. Raise if it is neither local nor available."""
     local = minilm_folder() if model == HUB_ID else None
     if local is not None:
         return local

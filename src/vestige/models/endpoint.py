@@ -1,4 +1,4 @@
-"""A model behind an OpenAI-compatible server, asked as one in memory is.
+"""A model behind an OpenAI-compatible server, with the same interface as one in memory.
 
 With the model's tokeniser prompts are rendered here and sent as tokens. Without it they are sent as chat messages,
 which the server renders. Answers are scored from the log-probabilities of prompts, which vLLM gives
@@ -36,9 +36,9 @@ VERSION = 2
 """Part of a served model's identity. Raised when requests to the same server change."""
 
 _LOG = logging.getLogger(__name__)
-# What servers take for a seed is a whole number of 31 bits, in some of them.
+# Some servers only accept seeds of 31 bits.
 _SEEDS = 2**31
-# Never changed: other questions would make every served model another one.
+# These must never change: other questions would give every served model another identity.
 _FINGERPRINT = (
     "What is the capital of France?",
     "Write one sentence about the sea.",
@@ -50,7 +50,7 @@ _USER, _ASSISTANT, _END = "\ue0f1", "\ue0f2", "\ue0f3"
 _CUT = {"length", "max_tokens"}
 _SCORES = "prompt_logprobs"
 _MOST_LETTERS = 1_000
-"""Of a token. No vocabulary has longer ones."""
+"""The maximum length of a token. No vocabulary has longer ones."""
 _NO_SCORES = (
     "qa and freeform read replies alone, and so does choices with texts=false and letters=false; scores need the "
     "model's tokeniser in the address (?tokenizer=FOLDER) and a server that gives log-probabilities of prompts (vLLM)"
@@ -78,7 +78,7 @@ class Endpoint:
 
     @property
     def prefills(self) -> bool:
-        """Whether it goes on with the beginning of a reply, which chat messages cannot say."""
+        """Whether the server can continue a given beginning of a reply. Chat messages do not allow it."""
         return self.ability.form != "chat"
 
     def generate(
@@ -90,7 +90,7 @@ class Endpoint:
         context: int | None = None,
         sampling: Sampling | None = None,
     ) -> list[Reply]:
-        """Replies to `prompts`, in the order given. A server that knows no seeds draws samples of its own."""
+        """Return replies to `prompts`, in order. A server without seeds draws its own samples."""
         return self.client.all(self._reply_jobs(prompts, end_ids, max_new_tokens, context, sampling))
 
     def generate_each(
@@ -103,7 +103,7 @@ class Endpoint:
         context: int | None = None,
         sampling: Sampling | None = None,
     ) -> None:
-        """As `generate`, but `take` receives each prompt's number and reply immediately.
+        """Like `generate`, but `take` receives each prompt's number and reply immediately.
 
         The reply is None if the server rejects the prompt or filters the reply.
         """
@@ -155,7 +155,7 @@ class Endpoint:
     def score_letters(self, prompts: Sequence[LetterPrompt]) -> list[LetterScore]:
         """Return the next letters after each prompt, in order. Letters among the likeliest tokens are included."""
 
-        # A request for each letter, since of a place the given token and the likeliest are all that is told.
+        # One request per letter, because a server reports only the given token and the likeliest ones.
         def jobs() -> Iterator[Job[TextScore]]:
             for a in prompts:
                 for letter in a.letters:
@@ -176,7 +176,7 @@ class Endpoint:
         body |= {self.ability.tokens_field: room, **self.ability.more, **how}
         if "return_token_ids" in body:
             body["stop_token_ids"] = list(end_ids)
-        # The margin of a reply tells near-ties of greedy decoding; a sample has none.
+        # A reply's margin shows near-ties of greedy decoding. A sample has no margin.
         if how["temperature"]:
             for name in ("logprobs", "top_logprobs"):
                 body.pop(name, None)
@@ -207,7 +207,7 @@ class Endpoint:
             if "return_token_ids" in self.ability.more:
                 raise Rejected(f"{self.to.shown} does not say which tokens a reply has")
             ids = self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
-        # A `Reply` leaves out the token that ended it.
+        # A `Reply` excludes the token that ended it.
         elif ids and ids[-1] in end_ids:
             ids = ids[:-1]
         why = choice.get("finish_reason")
@@ -248,17 +248,17 @@ def _choice(body: Any) -> Fields:
 
 
 def _are_ids(value: Any) -> bool:
-    # Python takes JSON's true for the number 1.
+    # Python treats JSON's true as the number 1.
     return isinstance(value, list) and all(isinstance(i, int) and not isinstance(i, bool) and i >= 0 for i in value)
 
 
 def _margin(logprobs: Any) -> float | None:
-    """The least difference between the two likeliest tokens of a reply. None where the server does not tell both."""
+    """Return the smallest difference between the two likeliest tokens of a reply, or None if not reported."""
     try:
         places = logprobs.get("content") or logprobs["top_logprobs"]
         gaps = []
         for token in places:
-            # Chats list entries, completions give a table of tokens.
+            # Chats return a list of entries, completions a table of tokens.
             tops = token.get("top_logprobs", token)
             values = [entry["logprob"] for entry in tops] if isinstance(tops, list) else [*tops.values()]
             first, second = sorted(numbers(values, len(values)))[-2:]
@@ -294,12 +294,12 @@ def _said(choice: Record) -> Any:
     trace = message.get("reasoning_content") or message.get("reasoning")
     if not isinstance(trace, str):
         return content
-    # A reply that was cut within its trace has no content.
+    # A reply that was cut off within its trace has no content.
     return f"<think>{trace}</think>{content or ''}"
 
 
 def messages_of(text: str) -> list[TextByName]:
-    """The turns of a chat that `text_tokenizer`'s template rendered, up to where the model answers."""
+    """Return the turns of a chat rendered by `text_tokenizer`'s template, up to the model's answer."""
     roles = {_USER: "user", _ASSISTANT: "assistant"}
     *turns, last = text.split(_END)
     if last != _ASSISTANT or not all(turn[:1] in roles for turn in turns):
@@ -332,7 +332,7 @@ def text_tokenizer() -> PreTrainedTokenizerFast:
 
 @dataclass(frozen=True)
 class EndpointModel(LoadedModel):
-    """A model behind an address. It has no weights here: who asks for `model` is refused in one sentence.
+    """A model behind an address. It has no local weights: access to `model` raises an error.
 
     `told` is the server's own description, and `fingerprint` its model's replies to a few fixed prompts. `device` is
     where other models of the same command are loaded, such as the target that writes questions.
@@ -356,7 +356,7 @@ class EndpointModel(LoadedModel):
 
     @property
     def way(self) -> Way:
-        """Each text is read in a request of its own."""
+        """Each text has its own request."""
         return "plain"
 
     @property
@@ -376,7 +376,7 @@ class EndpointModel(LoadedModel):
         }
 
     def digest(self, weights: str = "") -> ModelDigest:
-        """The digest of all that is known of the model. A served model has no digest of its weights."""
+        """Return the digest of everything known about the model. A served model has no digest of its weights."""
         to, ability = self.endpoint.to, self.endpoint.ability
         return ModelDigest(
             weights=content_id([VERSION, to.url, to.model, self.told, self.fingerprint], length=64),
@@ -405,7 +405,7 @@ def open_endpoint(settings: ModelSettings) -> EndpointModel:
     elif settings.chat_template:
         raise InputError(f"{to.shown} renders prompts itself. Leave --chat-template out, or give ?tokenizer=FOLDER")
     else:
-        # The server's tokens are counted by the server alone.
+        # Only the server can count its tokens.
         tokenizer, template, most = text_tokenizer(), "the server's", sys.maxsize
     prompter = Prompter(tokenizer, most)
     prompts = [prompter.prompt(question) for question in _FINGERPRINT]
@@ -413,7 +413,7 @@ def open_endpoint(settings: ModelSettings) -> EndpointModel:
     for ability in _ABILITIES[bool(to.tokenizer)]:
         endpoint, most_new = Endpoint(to, client, tokenizer, ability), _FINGERPRINT_TOKENS
         try:
-            # One by one, since a server that batches rounds by who is asked beside.
+            # One by one, since a batching server's rounding depends on the other prompts.
             replies = [endpoint.generate([p], end_ids=prompter.end_ids, max_new_tokens=most_new)[0] for p in prompts]
             break
         except Rejected as error:
@@ -487,7 +487,7 @@ _ABILITIES: Mapping[bool, tuple[Ability, ...]] = {
 def _with_scores(
     endpoint: Endpoint, prompts: Sequence[tuple[int, ...]], replies: Sequence[Reply], end_id: int
 ) -> Endpoint:
-    """The engine with scores, or as it is where the server gives none.
+    """Return the engine with scores, or unchanged if the server gives none.
 
     A model's greedy reply is likelier, token by token, than any other text: other scores are rejected.
     """

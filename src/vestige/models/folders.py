@@ -96,7 +96,7 @@ def weights_digest(model: nn.Module) -> str:
     for name, tensor in sorted(model.state_dict().items()):
         plain = tensor.detach().cpu().contiguous().reshape(-1)
         total.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}\n".encode())
-        # As it lies in memory: a copy would take as long as the digest.
+        # The memory is hashed directly: a copy would take as long as the digest.
         total.update(plain.view(torch.uint8).numpy() if plain.numel() else b"")
     return total.hexdigest()
 
@@ -121,7 +121,7 @@ def model_digest(
 def tokenizer_digest(tokenizer: PreTrainedTokenizerBase) -> str:
     """Content id of what turns text into tokens and back: the tokeniser's file, special tokens, how it decodes."""
     stored = json.loads(tokenizer.backend_tokenizer.to_str())
-    # Set by whoever called it last, and never relied on.
+    # The last caller set these, and nothing relies on them.
     stored.pop("truncation"), stored.pop("padding")
     special = {name: str(token) for name, token in tokenizer.special_tokens_map.items() if isinstance(token, str)}
     cleans = bool(getattr(tokenizer, "clean_up_tokenization_spaces", False))
@@ -138,7 +138,7 @@ def _plain(value: Any) -> Any:
 
 
 def _code_of(model: PreTrainedModel) -> str:
-    """The digest of the code that a model brings with it. Empty where it is transformers' own or Vestige's."""
+    """Return the digest of the code that comes with a model. Empty if it is transformers' or Vestige's own."""
     if not type(model).__module__.startswith("transformers_modules"):
         return ""
     return hashlib.sha256(inspect.getsource(inspect.getmodule(type(model)) or type(model)).encode()).hexdigest()
@@ -146,10 +146,10 @@ def _code_of(model: PreTrainedModel) -> str:
 
 _FLOATS = {"F64": torch.float64, "F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
 _OTHERS = {"BOOL": torch.bool, "U8": torch.uint8, "I8": torch.int8, "I16": torch.int16, "I32": torch.int32}
-# Of layers, heads and experts; the largest models have some hundreds.
+# The limit for numbers of layers, heads and experts. The largest models have some hundreds.
 _MOST_COUNTED = 100_000
 _COUNTS = re.compile(r"(layer|expert|head|block|group|stage)s?$")
-# Modules that a config may ask for beyond those that the files have tensors for, and elements of its buffers.
+# The number of modules that a config may have beyond the tensors in its files, and elements of its buffers.
 _SPARE_MODULES = 20_000
 _MOST_BUFFERED = 2**30
 _NAMED = 3
@@ -166,7 +166,7 @@ class Stored:
 
     def empty(self) -> torch.Tensor:
         """A tensor of that shape and type that holds nothing."""
-        # An unknown type needs no tensor of its own: it is refused by name before anything is read.
+        # An unknown type gets no tensor: it is rejected by name before anything is read.
         return torch.empty(self.shape, dtype=(_FLOATS | _OTHERS).get(self.dtype, torch.int64), device="meta")
 
 
@@ -201,7 +201,7 @@ def quietly() -> Iterator[None]:
     finally:
         if bars:
             with warnings.catch_warnings():
-                # The hub's own bars may be off by a variable of the environment, and stay off.
+                # An environment variable may have disabled the hub's progress bars, and they stay disabled.
                 warnings.simplefilter("ignore")
                 hf_logging.enable_progress_bar()
         for logger in loggers:
@@ -213,7 +213,7 @@ def _no_report(record: logging.LogRecord) -> bool:
 
 
 def refuse_special_files(folder: Path) -> None:
-    """Refuse a model folder in which a file is a device, a pipe or a link that leads nowhere.
+    """Reject a model folder that contains a device, a pipe or a broken link.
 
     transformers would hang on a pipe, read a device without end, and take a broken link for an absent file.
     """
@@ -279,7 +279,7 @@ def several(names: Iterable[str]) -> str:
 
 
 def read_config(folder: Path, *, trust_remote_code: bool) -> PreTrainedConfig:
-    """The config of a model that predicts the next token from those before it. Any other value is refused."""
+    """Return the config of a causal language model. Any other value is rejected."""
     path = folder / "config.json"
     if not path.is_file():
         raise InputError(f"{folder} holds no config.json, so it is not a Hugging Face model folder. Give one")
@@ -330,7 +330,7 @@ def chooses_code(folder: Path) -> bool:
 
 
 def drop_choices(config: PreTrainedConfig) -> None:
-    """Remove from a config, and from those in it, what chooses the code that computes the model."""
+    """Remove from a config, and from nested ones, everything that chooses the code of the model."""
     levels: list[Any] = [config]
     for level in levels:
         if isinstance(level, dict):
@@ -343,7 +343,7 @@ def drop_choices(config: PreTrainedConfig) -> None:
 
 
 def _check_counts(values: Any, path: Path, *, depth: int = 0) -> None:
-    """Refuse numbers of layers and their kin that no model has, before anything counts up to them."""
+    """Reject impossible numbers of layers and similar parts before any code counts up to them."""
     if depth > 8:
         raise InputError(f"{path} holds tables within tables, more than 8 deep. It is no config of a model")
     for key, value in values.items():
@@ -355,7 +355,7 @@ def _check_counts(values: Any, path: Path, *, depth: int = 0) -> None:
 
 def meta_model(config: PreTrainedConfig, folder: Path, n_tensors: int, **options: Any) -> PreTrainedModel:
     """The model that a config describes, on the meta device. `n_tensors` that the files hold bound its size."""
-    # Other threads may build models meanwhile, which do not count.
+    # Models that other threads build meanwhile do not count.
     thread, built, most = threading.get_ident(), 0, _SPARE_MODULES + 4 * n_tensors
 
     def count(*_: object) -> None:
@@ -383,7 +383,7 @@ def check_tensors(folder: Path, model: PreTrainedModel, config: PreTrainedConfig
 
     The meta tensors go through transformers' own loader, so that its renames, ties and optional tensors count here too.
     """
-    # A checkpoint may have a name with or without the prefix of the body of the model.
+    # A checkpoint's names may omit the prefix of the model's body.
     prefix, names = f"{model.base_model_prefix}.", [name for name, _ in model.named_parameters()]
     fits: set[str] = set()
     for name in names:
@@ -448,7 +448,7 @@ def base_name(adapter: Path) -> str:
     base, revision = config.get("base_model_name_or_path"), config.get("revision")
     if not isinstance(base, str) or not base:
         raise InputError(f"{adapter / 'adapter_config.json'} names no base model")
-    # A null byte is in no name of the hub, and no path with one can be looked up.
+    # No hub name contains a null byte, and a path with one cannot be looked up.
     local = "\0" in base or Path(base).expanduser().exists()
     if revision and not local:
         return f"{base}@{revision}"
@@ -456,7 +456,7 @@ def base_name(adapter: Path) -> str:
 
 
 def check_adapter(adapter: Path, base: PreTrainedModel) -> None:
-    """Refuse an adapter unless its tensors are those that its config asks for on this base, by name and shape."""
+    """Reject an adapter whose tensors differ in name or shape from those that its config requires on this base."""
     from peft import PeftConfig, get_peft_model, get_peft_model_state_dict
 
     path = adapter / "adapter_model.safetensors"
@@ -500,9 +500,10 @@ def rows_of(model: PreTrainedModel) -> int:
 
 
 def check_tokenizer(tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel, folder: Path) -> None:
-    """Refuse a tokeniser with tokens that the model has no embedding for.
+    """Reject a tokeniser with tokens that the model has no embedding for.
 
-    Special ones apart, such as an image's sign in a text-only model: a text that holds one is refused by the prompter.
+    Special tokens may lack one, such as an image token in a text-only model: the prompter rejects texts that contain
+    it.
     """
     special = {i for i, token in tokenizer.added_tokens_decoder.items() if token.special}
     rows = rows_of(model)
@@ -516,12 +517,12 @@ def check_tokenizer(tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel, 
 
 
 def check_finite(model: nn.Module, folder: Path) -> None:
-    """Refuse weights with NaN or infinite values. `folder` is their source."""
+    """Reject weights with NaN or infinite values. `folder` is their source."""
     _refuse_not_finite([*model.named_parameters(), *model.named_buffers()], folder)
 
 
 def check_stored_finite(stored: Mapping[str, Stored], folder: Path) -> None:
-    """The same of weights as they are in files, which are read one at a time."""
+    """Reject such weights in files, which are read one at a time."""
     for path in sorted({tensor.file for tensor in stored.values()}):
         with refusing(f"cannot load {folder}"), safe_open(path, "pt") as file:
             _refuse_not_finite(((n, file.get_tensor(n)) for n in file.keys() if stored[n].dtype in _FLOATS), folder)  # noqa: SIM118
@@ -531,7 +532,7 @@ def _refuse_not_finite(tensors: Iterable[tuple[str, torch.Tensor]], folder: Path
     bad = []
     for name, tensor in tensors:
         if tensor.is_floating_point() and tensor.numel():
-            # Both ends are NaN where one value is; no copy of the tensor is made.
+            # If one value is NaN, both ends are NaN. The tensor is not copied.
             low, high = tensor.detach().aminmax()
             if not (low.isfinite() and high.isfinite()):
                 bad.append(name)

@@ -1,4 +1,4 @@
-"""The one place where token ids become logits: which rows share a pass, and logits only where they are read.
+"""The only place where token ids become logits. It groups rows into passes and computes only required logits.
 
 If a GPU's memory is too small for a pass, the pass is split and repeated. How rows are cut into passes changes no
 number beyond rounding. A process that ran short once keeps its passes small.
@@ -43,15 +43,15 @@ from transformers import PreTrainedModel
 from vestige.artifacts.provenance import happened
 from vestige.core.errors import InputError, NotFinite
 
-# What a pass of its own costs besides its tokens, in tokens: weights read, kernels started. Measured on the tiny shape
-# of `benchmarks.scoring`; from a half to twice as many make little difference.
+# The fixed cost of a separate pass, in tokens: reading weights, starting kernels. Measured on the tiny shape of
+# `benchmarks.scoring`. Half to twice the value makes little difference.
 PASS_TOKENS = 64
-# A GPU is filled by thousands of tokens first: there a pass costs so many times as much, and holds as many more tokens.
+# A GPU is saturated only by thousands of tokens. There, the fixed cost and the budget are multiplied by these factors.
 GPU_COST, GPU_TOKENS = 32, 8
 
 
 def padded_width(n_tokens: int) -> int:
-    """The next multiple of eight: for kernels that are made anew for each shape."""
+    """Return the next multiple of eight, for kernels that are built for each shape."""
     return -(-n_tokens // 8) * 8
 
 
@@ -65,7 +65,7 @@ def passes_by_length(
     buffers are taken before memory is in pieces.
     """
     order = sorted(range(len(lengths)), key=lambda i: lengths[i])
-    # best[k]: the least cost of the k shortest rows; begins[k]: where the last pass over them begins.
+    # best[k]: minimum cost of the k shortest rows; begins[k]: start of the last pass over them.
     best, begins = [0], [0]
     for stop in range(1, len(order) + 1):
         width = max(1, lengths[order[stop - 1]])
@@ -114,11 +114,11 @@ def padded_passes(
 
 
 def logits_at(model: PreTrainedModel, ids: Int[Tensor, "B T"], positions: Int[Tensor, " K"]) -> Float[Tensor, "B K V"]:
-    """Logits in float32 at `positions` of every row. The rest of the vocabulary projection is never computed.
+    """Return logits in float32 at `positions` of every row. Other positions are never projected.
 
     Goes through the root module, so that hooks placed on it (sharding, adapters) run.
     """
-    # No mask: rows are padded on the right, and a causal model does not look there.
+    # No mask is needed: rows are padded on the right, where a causal model does not look.
     out = model(input_ids=ids, use_cache=False, logits_to_keep=positions)
     logits: Tensor = out.logits
     return logits.float()
@@ -159,7 +159,7 @@ def within_memory(run: Callable[P, R]) -> Callable[P, R]:
             except torch.OutOfMemoryError:
                 if smaller(budget) <= LEAST_TOKENS:
                     raise
-            # Not in the handler, where the error holds on to the tensors of the pass.
+            # Not in the handler, because there the error still references the tensors of the pass.
             halve()
 
     return tried
@@ -223,11 +223,11 @@ class Float32Attention(OwnAttention):
             return attended.to(torch.bfloat16)
 
 
-# A mask is a square of them.
+# The limit exists because a mask has the square of this size.
 MOST_TOKENS = 1024
-# What an attention of its own costs, in tokens.
+# The fixed cost of a separate attention, in tokens.
 _ATTENTION_TOKENS = 32
-# Attention of these is causal and full, and reads places as they are given.
+# These families have causal, full attention and use the given positions.
 _FAMILIES = ("llama", "mistral", "qwen2")
 
 
@@ -311,7 +311,7 @@ def _apart(
 ) -> Float[Tensor, "1 H N W"]:
     n_heads, n_tokens, width = args[0].shape[1:]
     sizes = [rows * tokens for rows, tokens in packed.shapes]
-    # What stands in the padding is seen by no token, and has no gradient.
+    # No token attends to the padding, and the padding has no gradient.
     spread = [a[0].transpose(0, 1).flatten(1).index_select(0, packed.take).split(sizes) for a in args]
     outputs = []
     for (rows, tokens), *parts in zip(packed.shapes, *spread, strict=True):
@@ -322,7 +322,7 @@ def _apart(
     return together.view(1, n_tokens, n_heads, width).transpose(1, 2)
 
 
-# So many tokens show whether a way of reading is right.
+# The number of tokens for testing a way of reading.
 _TRIED = 16
 
 
@@ -381,7 +381,7 @@ def hidden_read(model: PreTrainedModel, batch: Pass) -> Float[Tensor, "N D"]:
 
 
 def logits_read_plain(model: PreTrainedModel, passes: Sequence[Pass], order: Int[Tensor, " N"]) -> Float[Tensor, "N V"]:
-    """The same from logits at every position: for a model whose head is not reached as expected, and as the oracle."""
+    """Return the same from logits at every position: for models with an unexpected head, and as the oracle."""
     logits = [p.through(model).flatten(0, 1).index_select(0, p.read) for p in passes]
     return torch.cat(logits).index_select(0, order)
 
@@ -400,7 +400,7 @@ def how_to_read(model: PreTrainedModel, ids: Sequence[int]) -> LogitsRead:
     every = torch.arange(row.shape[1], device=row.device)
     first, second = every[::2], every[1:2]
     passes = [Pass(row, first), Pass(row, second)]
-    # Two passes, and their places backwards, so that a wrong order would show.
+    # Two passes with reversed positions, so that a wrong order is detected.
     order = torch.arange(len(first) + len(second), device=row.device).flip(0)
     try:
         with evaluating(model):
@@ -421,7 +421,7 @@ def reads_packed(model: PreTrainedModel, ids: Sequence[int]) -> bool:
     if not can_pack(model):
         return False
     tried = list(ids[:_TRIED])
-    # The second is the end of the first, so that places which go on across rows would show.
+    # The second row is the end of the first, so that positions running across rows are detected.
     rows = [tried, tried[len(tried) // 2 :]]
     every = torch.arange(sum(map(len, rows)))
     together = Pass(torch.tensor([[*rows[0], *rows[1]]]), every, Packed.of([len(r) for r in rows]))
@@ -443,7 +443,7 @@ def evaluating(model: PreTrainedModel) -> Iterator[None]:
 
 def _same(actual: Float[Tensor, "N V"], expected: Float[Tensor, "N V"]) -> bool:
     tolerance = (1e-4 if actual.dtype == torch.float32 else 1 / 64) * expected.abs().max().item()
-    # A model that is no longer finite is within no tolerance.
+    # A non-finite model is within no tolerance.
     return actual.shape == expected.shape and (actual - expected).abs().max().item() <= tolerance
 
 

@@ -1,4 +1,4 @@
-"""Replies, decoded in batches: greedy or sampled, each row stopping at its own end.
+"""Batched decoding of replies: greedy or sampled, each row with its own end.
 
 Axes: B rows, T positions, V vocabulary. Prompts that are decoded together are padded on the left to the longest.
 """
@@ -64,7 +64,7 @@ def generate(
     replies: dict[int, Reply] = {}
     ends = torch.tensor(sorted(end_ids), dtype=torch.long, device=model.device)
     lengths = [len(p) for p in prompts]
-    # Each token is a pass of its own over the rows.
+    # Each token is a separate pass over the rows.
     budget = STEP_TOKENS * max_new_tokens
     for width, rows in batches_by_length(lengths, model.device, token_budget=token_budget, pass_tokens=budget):
         # Samples of one prompt share its pass.
@@ -85,7 +85,7 @@ Choose = Callable[[Float[Tensor, "B V"], list[int]], Int[Tensor, " B"]]
 
 
 def _chooser(sampling: Sampling | None, rows: list[int]) -> Choose | None:
-    """Draws the next token of rows that have a generator each. None where the likeliest is taken."""
+    """Return a function that samples the next token of each row with its own generator. None for greedy decoding."""
     if sampling is None:
         return None
     generators = [torch.Generator().manual_seed(sampling.seeds[i]) for i in rows]
@@ -100,7 +100,7 @@ def _chooser(sampling: Sampling | None, rows: list[int]) -> Choose | None:
 _BLOCK = 256
 """Weights that are summed together: two short searches take the place of one over the vocabulary."""
 _LEADERS = 2**10, 2**14
-"""So many tokens are sorted for a nucleus, and all where these do not hold it."""
+"""The number of tokens sorted for a nucleus. All are sorted if the nucleus is larger."""
 
 
 def draw(
@@ -112,7 +112,7 @@ def draw(
     equally likely tokens there, the first counts. The computation stays on the device of the logits. Nothing is sorted
     if `top_p` is 1.
     """
-    # Not normalised: a share is one of their sum. The greatest weight is 1, so that none overflows.
+    # Weights are not normalised: a share is a part of their sum. The largest weight is 1, so none overflows.
     weights = (logits - logits.amax(-1, keepdim=True)).div_(temperature).exp_()
     if top_p < 1:
         weights = weights.where(_nucleus(weights, top_p), 0.0)
@@ -177,13 +177,13 @@ class Decoding:
             ids[row, width - len(prompt) :] = torch.tensor(prompt)
             mask[row, width - len(prompt) :] = True
         self.mask = mask.to(self.model.device)
-        # Padding stands at place 0, and the mask hides it.
+        # Padding has position 0, and the mask hides it.
         positions = (self.mask.cumsum(-1) - 1).clamp(min=0)
         return self._forward(ids.to(self.model.device), positions)
 
     def step(self, tokens: Int[Tensor, " B"]) -> Float[Tensor, "B V"]:
         """Logits of the token after `tokens`, which the rows take in."""
-        # A row that is done stays in the batch for a while; it must not walk out of the context.
+        # A finished row stays in the batch for a while. Its position must not exceed the context.
         positions = self.mask.sum(-1, keepdim=True).clamp(max=self.last_position)
         self.mask = torch.cat([self.mask, torch.ones_like(self.mask[:, :1])], dim=-1)
         return self._forward(tokens[:, None], positions)
@@ -207,7 +207,7 @@ class Decoding:
 
 @dataclass
 class _Rereading:
-    """Rows that are read anew for each token, for models whose state is no cache of keys and values (Mamba).
+    """Rows that are recomputed for each token, for models without a cache of keys and values (Mamba).
 
     Such a state takes padding in, and goes on from it by other kernels than a whole pass.
     """
@@ -263,7 +263,7 @@ def decode(
         else:
             chosen = choose(logits, rows)
         gaps = best.values[:, 0] - best.values[:, 1]
-        # Read at once, since a GPU is waited for at each; a double holds a token's id.
+        # One transfer, since each one waits for the GPU. A double represents a token's id exactly.
         state = torch.stack([chosen.double(), gaps.double(), torch.isin(chosen, ends).double()]).tolist()
         for row, token, gap, end in zip(rows, *state, strict=True):
             if stopped[row]:
@@ -276,7 +276,7 @@ def decode(
         active = [k for k, row in enumerate(rows) if not stopped[row]]
         if not active:
             break
-        # Dropping finished rows one by one would copy the cache each time; halving copies it a few times in all.
+        # Dropping finished rows one by one would copy the cache each time. Halving the batch needs only a few copies.
         if len(active) <= len(rows) // 2:
             alive = torch.tensor(active, device=chosen.device)
             decoding.keep(alive)

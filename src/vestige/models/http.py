@@ -40,15 +40,15 @@ cost.
 """
 _LANE = ContextVar("lane", default=0)
 _MOST_BYTES = 64 * 2**20
-# Shorter values stand for "no key" with servers that want one to be sent, and occur in any text.
+# Shorter values mean "no key" for servers that require one, and occur in any text.
 _LEAST_SECRET = 8
 _AGAIN = {408, 409, 425}
 _ONE_REQUESTS_FAULT = {400, 404, 405, 413, 415, 422, 501}
-# What may be wrong with one prompt, where others of the same form were answered.
+# Errors of a single prompt, if others of the same form were answered.
 _ONE_PROMPTS_FAULT = {400, 413, 422}
-# More than a reply can take; a server that claims more is not believed.
+# More than any reply has. A server that claims more is not believed.
 _MOST_TOKENS = 10**9
-# Of its own, so that waiting changes no other draw.
+# A separate generator, so that waiting changes no other draw.
 _SPREAD = random.Random()
 
 
@@ -122,18 +122,18 @@ class Job(Generic[T_co]):
 def _spellings(key: str) -> re.Pattern[str]:
     """The ways in which a server may quote a key: in other letters, backwards, or encoded."""
     plain = key.encode()
-    # What stands before it in the same text shifts base64 by one or two bytes; the ends of a shifted code are others'.
+    # Preceding text shifts base64 by one or two bytes. The ends of a shifted code depend on the neighbours.
     shifted = [base64.b64encode(b"\0" * n + plain).decode() for n in (1, 2)]
     coded = [base64.b64encode(plain).decode().rstrip("="), plain.hex(), quote(key, safe="")]
     coded += [code[2 + n : -4] for n, code in enumerate(shifted) if len(code) > _LEAST_SECRET + 6]
     coded += [code.replace("+", "-").replace("/", "_") for code in coded]
     forms = {key, key[::-1], *coded, json.dumps(key)[1:-1], html.escape(key)}
-    # The longest first, so that no part of a longer form stays.
+    # The longest form comes first, so that no part of it remains.
     return re.compile("|".join(map(re.escape, sorted(forms, key=len, reverse=True))), re.IGNORECASE)
 
 
 class Client:
-    """One server. Connections are reused between calls, and `ledger` counts the requests."""
+    """A client of one server. Connections are reused between calls, and `ledger` counts the requests."""
 
     def __init__(self, to: Server, ledger: Ledger) -> None:
         """No connection is opened yet."""
@@ -147,7 +147,7 @@ class Client:
         self._settled = asyncio.Event()
 
     def get(self, url: str) -> Any:
-        """The JSON at `url`. Rejected where there is none."""
+        """Return the JSON at `url`, or raise an error."""
         return self.all([Job(url, {}, lambda body: body)])[0]
 
     def all(self, jobs: Iterable[Job[T]]) -> list[T]:
@@ -193,13 +193,13 @@ class Client:
                 if self._stop.is_set():
                     return
 
-        # All workers take from one iterator, so that requests are made when they are sent and memory holds few of them.
+        # All workers share one iterator, so requests are built when they are sent and memory contains few of them.
         workers = [asyncio.create_task(work(n // _POOLED)) for n in range(self.to.concurrency)]
         try:
             done, _ = await asyncio.wait(workers, return_when=asyncio.FIRST_EXCEPTION)
         finally:
             self._stop.set()
-            # Also those that wait for room within the limits, which nobody may make any more.
+            # Workers that wait for room within the limits are also woken, since no further request is allowed.
             self._settled.set()
             for worker in () if finish else workers:
                 worker.cancel()
@@ -225,23 +225,23 @@ class Client:
 
     async def _attempt(self, job: Job[T]) -> T:
         while not self.ledger.book(job.most):
-            # Where nothing is booked, nothing is under way whose end could make room.
+            # Without bookings, no running request can free any room.
             if not any(self.ledger.booked) or self._stop.is_set():
                 raise Fault("limit", "the limits are used up", again=False)
-            # It may fit when others' requests are settled.
+            # There may be room after other requests are settled.
             self._settled.clear()
             await self._settled.wait()
-        # A failed attempt without `taken` counts at its most, unless the server refused it.
+        # A failed attempt without `taken` counts with its maximum, unless the server refused it.
         if job.taken is None:
             taken = job.most
         else:
             taken = Amount(0, 0, 0)
-        # What was booked is put back whatever happens: others wait for it.
+        # The booking is always returned, since others wait for it.
         try:
             body = await self._once(job)
             if job.taken is None:
                 sent, received = used_tokens(body)
-                # No prompt has 0 tokens.
+                # A prompt always has tokens.
                 if received is None:
                     received = job.most.completion_tokens
                 taken = Amount(1, sent or job.most.prompt_tokens, received)
@@ -281,7 +281,7 @@ class Client:
             raise Garbled(self.told(content.decode("utf-8", "replace"))) from error
 
     async def _content(self, job: Job[Any]) -> bytes:
-        """The bytes of a whole reply that is none of an error."""
+        """Return the bytes of a complete reply that is not an error."""
         http, get = _pool(os.getpid(), self._key, _LANE.get()), "://" in job.path
         if get:
             url = job.path
@@ -303,7 +303,7 @@ class Client:
     def _refusal(self, response: httpx2.Response, text: str) -> Fault:
         code, wait = response.status_code, _wait(response.headers.get("Retry-After"))
         detail = self.told(f"HTTP {code}: {text}")
-        # Servers say 429 of spent credit too, which no waiting brings back.
+        # Servers also use 429 for spent credit, which no waiting restores.
         if code == 429 and "insufficient_quota" not in text:
             return Fault("rate limited", detail, wait=wait, code=code)
         if code in _AGAIN or (code >= 500 and code != 501):
@@ -374,7 +374,7 @@ def numbers(found: Any, n: int) -> list[float]:
     if not isinstance(found, list) or len(found) != n:
         raise Rejected(f"{n} log-probabilities are needed")
     for value in found:
-        # Rounding can leave one a digit above 0, and JSON's NaN and infinities are read as numbers.
+        # Rounding can leave a value slightly above 0, and JSON's NaN and infinities are parsed as numbers.
         if not isinstance(value, int | float) or isinstance(value, bool) or not -1e6 < value < 1e-2:
             raise Rejected(f"{value!r} is no log-probability")
     return [min(0.0, float(value)) for value in found]
@@ -406,7 +406,7 @@ def _run(work: Coroutine[Any, Any, T]) -> T:
     try:
         return future.result()
     except BaseException:
-        # An interruption comes here alone, and whoever is told of it must find nothing under way.
+        # An interruption arrives only here, and its handler must find no running request.
         future.cancel()
         over.wait()
         raise
@@ -414,7 +414,7 @@ def _run(work: Coroutine[Any, Any, T]) -> T:
 
 @lru_cache(maxsize=1)
 def _loop(process: int) -> asyncio.AbstractEventLoop:
-    """A loop in a thread of its own. A forked `process` has no thread, and gets another."""
+    """Return a loop in a separate thread. A forked `process` has no thread, and gets another."""
     loop = asyncio.new_event_loop()
     threading.Thread(target=loop.run_forever, name="requests", daemon=True).start()
     return loop
@@ -422,10 +422,10 @@ def _loop(process: int) -> asyncio.AbstractEventLoop:
 
 @lru_cache(maxsize=64)
 def _pool(process: int, key: str, lane: int) -> httpx2.AsyncClient:
-    """Connections that all clients with one key share, for those that are in this lane."""
-    # Replies are read raw, so that no small one unpacks to any size; so they have to come unpacked.
+    """Return connections that all clients with one key and lane share."""
+    # Replies are read raw, so that a small one cannot unpack to any size. So they must arrive uncompressed.
     headers = {"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": "vestige"}
     limits = httpx2.Limits(max_connections=_POOLED, max_keepalive_connections=_POOLED)
     key_sent = {"Authorization": f"Bearer {key}"} if key else {}
-    # No time limits of its own: they are for each read, and the one in `_once` is for a whole exchange.
+    # There are no time limits per read. The limit in `_once` is for a whole exchange.
     return httpx2.AsyncClient(headers=headers | key_sent, limits=limits, timeout=None, follow_redirects=False)

@@ -24,7 +24,7 @@ ROOM = 32
 
 
 class GrowingLayer(DynamicLayer):
-    """Keys and values with places for more tokens after them, so that a decoded token copies none of the others."""
+    """Keys and values with room for further tokens, so that decoding copies no earlier token."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -37,7 +37,7 @@ class GrowingLayer(DynamicLayer):
             self.keys, self.values = super().update(key_states, value_states, *args, **kwargs)
             return self.keys, self.values
         n = keys.shape[-2]
-        # Rows that were selected are tensors of their own.
+        # Selected rows are separate tensors.
         if self.room is None or self.room[0].data_ptr() != keys.data_ptr() or self.room[0].shape[-2] == n:
             self.room = pad(keys, (0, 0, 0, ROOM)), pad(values, (0, 0, 0, ROOM))
         for side, added in zip(self.room, (key_states, value_states), strict=True):
@@ -49,8 +49,8 @@ class GrowingLayer(DynamicLayer):
 def empty_cache(model: PreTrainedModel) -> DynamicCache:
     """A cache of nothing yet, for every layer of the model."""
     cache = DynamicCache(config=model.config)
-    # A layer that looks back a window only keeps all of them too: the mask holds to the window, and a layer that
-    # forgets could not be padded or gone on from twice.
+    # Sliding-window layers also keep all keys and values: the mask applies the window, and a layer that drops tokens
+    # could not be padded or reused.
     cache.layers = [GrowingLayer() for _ in cache.layers]
     return cache
 
@@ -88,8 +88,8 @@ def can_go_on(model: PreTrainedModel, *, window: int = 0) -> bool:
     A layer with an attention window below `window` tokens does not qualify.
     """
     rope = model.config.get_text_config().to_dict().get("rope_parameters") or {}
-    # `longrope` (Phi-3) turns the positions of a long text otherwise than those of a short one, so that what a text's
-    # beginning left behind is not that of the whole.
+    # `longrope` (Phi-3) rotates positions differently in long texts, so the cache of a beginning does not fit the whole
+    # text.
     if any(kind.get("rope_type") == "longrope" for kind in (rope, *rope.values()) if isinstance(kind, dict)):
         return False
     if not keeps_keys(model):
@@ -97,7 +97,7 @@ def can_go_on(model: PreTrainedModel, *, window: int = 0) -> bool:
     for layer in DynamicCache(config=model.config).layers:
         if type(layer) is DynamicSlidingWindowLayer and layer.sliding_window < window:
             return False
-    # RWKV, say, keeps a state of its own in place of keys and values.
+    # RWKV, for example, has a state instead of keys and values.
     cache = empty_cache(model)
     with torch.inference_mode():
         ids = torch.zeros(1, 2, dtype=torch.long, device=model.device)

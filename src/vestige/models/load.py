@@ -69,7 +69,7 @@ from vestige.models.scoring import TOKEN_BUDGET, AnswerScore, logits_budget, sco
 
 
 class Engine(Protocol):
-    """Who answers. Without `scores` it only replies: whatever needs log-probabilities is refused in one sentence."""
+    """The interface that answers. Without `scores` it only replies: any use of log-probabilities raises an error."""
 
     @property
     def scores(self) -> bool:
@@ -77,7 +77,7 @@ class Engine(Protocol):
 
     @property
     def prefills(self) -> bool:
-        """Whether it goes on with the beginning of a reply."""
+        """Whether it can continue a given beginning of a reply."""
 
     def generate(
         self,
@@ -91,7 +91,7 @@ class Engine(Protocol):
         """Replies to `prompts`, in the order given. Greedy without `sampling`."""
 
     def score_answers(self, encoded: Sequence[Encoded], *, whole: bool = False) -> list[AnswerScore]:
-        """Scores of the answers, in the order given. `whole` where an answer is most of its row."""
+        """Return the scores of the answers, in order. Set `whole` if an answer is most of its row."""
 
     def read(self, prompted: Sequence[Prompted], asking: Asking) -> list[TextReading]:
         """Return the requested values of each prompt, in order."""
@@ -114,14 +114,14 @@ class PaidEngine(Protocol):
         context: int | None = None,
         sampling: Sampling | None = None,
     ) -> None:
-        """As `Engine.generate`. Each prompt's number and reply go to `take`, None where that prompt gets none."""
+        """Like `Engine.generate`. Each prompt's number and reply go to `take`, or None if it gets no reply."""
 
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 class ModelSettings(Settings):
-    """Which weights, in which number format, on which device.
+    """The weights of a model, their number format and device.
 
     `model` is a hub id (`org/name`, `org/name@revision`), a local Hugging Face folder, a folder with a LoRA adapter, a
     built-in, or the address of a served model (`models.address`).
@@ -144,7 +144,7 @@ class ModelSettings(Settings):
 
 
 def settings_of(model: str, read: Reading) -> ModelSettings:
-    """The settings by which a model is loaded: in float32, unless `read` names another format."""
+    """Return the settings for loading a model: in float32, unless `read` names another format."""
     return ModelSettings(model=model, **vars(replace(read, dtype=read.dtype or "float32")))
 
 
@@ -181,7 +181,7 @@ class LoadedModel:
 
     @property
     def engine(self) -> Engine:
-        """Who answers: whatever asks through it works with a model behind an address too."""
+        """The interface that answers, in memory or behind an address."""
         return Local(self)
 
     @cached_property
@@ -191,7 +191,7 @@ class LoadedModel:
 
     @cached_property
     def way(self) -> Way:
-        """How it is read, looked at once."""
+        """The way of reading the model, determined once."""
         return way_of(self.model)
 
     @property
@@ -204,7 +204,7 @@ class LoadedModel:
         return {"device": str(self.model.device), "chat_template": self.template}
 
     def digest(self, weights: str = "") -> ModelDigest:
-        """The digest of the model as it is now: weights (unless theirs is known), config, tokeniser, template."""
+        """Return the digest of the current model: weights (unless theirs is known), config, tokeniser, template."""
         return model_digest(self.model, self.tokenizer, self.prompter.template_digest, weights)
 
 
@@ -266,12 +266,12 @@ def context_tokens(model: PreTrainedModel) -> int:
 
 
 def pick_device(name: str) -> torch.device:
-    """`auto` is CUDA where there is one, otherwise the CPU."""
+    """Return the device. `auto` is CUDA if available, otherwise the CPU."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
-        torch.empty(1, device=device).item()  # On `meta` there are no numbers.
+        torch.empty(1, device=device).item()  # Tensors on `meta` have no values.
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         raise InputError(
             f"device {one_line(name)!r} cannot be used: {one_line(str(error).splitlines()[0], width=120)}"
@@ -304,7 +304,7 @@ def folders_of(model: str, base: str = "") -> ModelFolders:
 
 
 def _whole_base(adapter: Path, base: str) -> tuple[Path, str]:
-    """The folder and the revision of an adapter's base, which is no adapter: it could be its own base."""
+    """Return the folder and the revision of an adapter's base. An adapter must not be its own base."""
     name = base or _named_base(adapter)
     try:
         folder, revision = find(name)
@@ -345,7 +345,7 @@ def load(settings: ModelSettings) -> LoadedModel:
     checked = _checked(settings, source)
     options: Fields = {}
     if chooses_code(source.weights):
-        # Without this transformers reads the config again, with its choice of kernels.
+        # Otherwise transformers reads the config again, with its choice of kernels.
         options["config"] = read_config(source.weights, trust_remote_code=settings.trust_remote_code)
     with quietly(), refusing(f"cannot load {source.weights}"):
         loaded: Any = AutoModelForCausalLM.from_pretrained(
@@ -408,7 +408,7 @@ def _tokenizer_folder(source: ModelFolders, settings: ModelSettings) -> Path:
     """Return the tokeniser's folder: the settings' one, otherwise the adapter's folder, otherwise the weights'."""
     if settings.tokenizer:
         return find(settings.tokenizer, weights=False)[0]
-    # An adapter's folder may bring a tokeniser of its own, with tokens that it was trained on.
+    # An adapter's folder may contain a tokeniser with tokens that it was trained on.
     if source.adapter is not None and (source.adapter / "tokenizer_config.json").is_file():
         return source.adapter
     return source.weights
@@ -449,7 +449,7 @@ def read_tokenizer(folder: Path, settings: ModelSettings) -> tuple[PreTrainedTok
 
 
 def asked_through(loaded: LoadedModel, other: ModelSettings) -> LoadedModel:
-    """The model with the tokeniser and chat template of another, whose vocabulary it has.
+    """Return the model with the tokeniser and chat template of another model, whose vocabulary it has.
 
     Its prompts then do not depend on its own files.
     """
@@ -462,12 +462,12 @@ def _with_adapter(model: PreTrainedModel, adapter: Path) -> PreTrainedModel:
     from peft import PeftModel
 
     with warnings.catch_warnings(), refusing(f"cannot load the adapter {adapter}"):
-        # peft reads an attribute that transformers has renamed, and tells of a base that lies elsewhere by now.
+        # peft reads an attribute that transformers has renamed, and warns about a moved base.
         warnings.filterwarnings("ignore", message="The PEFT config's `base_model_name_or_path`")
         warnings.filterwarnings("ignore", message=r"`is_gradient_checkpointing` is deprecated", category=FutureWarning)
-        # use_safetensors: peft would fall back to a pickle without a word.
+        # use_safetensors: peft would silently fall back to a pickle.
         with_it = PeftModel.from_pretrained(model, adapter, use_safetensors=True)
-        # safe_merge rounds as Vestige does when it merges what it has trained, and refuses what is not finite.
+        # safe_merge rounds like Vestige's own merge and rejects non-finite values.
         merged: PreTrainedModel = with_it.merge_and_unload(safe_merge=True)
     merged.requires_grad_(True)  # merging leaves the base frozen
     return merged
@@ -487,7 +487,7 @@ def places_of(model: str, base: str = "", tokenizer: str = "") -> list[Path]:
 
 
 def look_for(settings: ModelSettings) -> None:
-    """Refuse in one sentence what `load` would not find, or refuse.
+    """Raise an error if `load` would not find the model or would reject it.
 
     Weights are read once to see that they are finite, and none are fetched or converted. For a hub id, only its
     existence on the hub is checked. A server reports its abilities.
@@ -537,7 +537,7 @@ def finite_logits(subject: LoadedModel, way_out: Callable[[], str] = lambda: "")
 
 def _refusal(subject: LoadedModel, ids: Int[Tensor, " T"] | None, way_out: str) -> NotFinite:
     decode = partial(subject.tokenizer.decode, [] if ids is None else ids.tolist())
-    # A search reads what stands before every question by itself, which may be special tokens alone.
+    # A search reads the text before every question alone, which may be only special tokens.
     text = decode(skip_special_tokens=True) or decode()
     at = ""
     if text:

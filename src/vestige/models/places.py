@@ -1,4 +1,4 @@
-"""Where a model's files are: a local folder, the hub, a built-in. No torch, so that a forecast can look for them."""
+"""The location of a model's files: a local folder, the hub, a built-in. Needs no torch, so a forecast can use it."""
 
 import os
 from pathlib import Path
@@ -41,7 +41,7 @@ def find(model: str, *, weights: bool = True) -> tuple[Path, str]:
     refuse_special(path)
     if not path.is_dir():
         raise InputError(f"no model at {model!r}: neither a local folder nor a hub id of the form org/name")
-    # A subject's folder holds its weights in model/.
+    # A subject's folder has its weights in model/.
     inner = path / "model"
     within = _holds_model(inner)
     if _holds_model(path):
@@ -73,7 +73,7 @@ def _by_number(name: str) -> tuple[int, str]:
 
 
 def look_there(model: str) -> None:
-    """Refuse a missing model. Vestige reads none of its files, which would load torch, and asks no server."""
+    """Reject a missing model. This reads no files of the model, which would load torch, and contacts no server."""
     if is_hub_id(model):
         ask_hub(model)
     elif not is_address(model):
@@ -102,13 +102,13 @@ def ask_hub(model: str) -> str:
             return HfApi().model_info(name, revision=revision or None, timeout=5).sha or revision
         copy = _snapshot(name, revision)
         return revision or copy.name
-    # The HTTP library's errors change their names between its releases, and not all are an OSError.
+    # The HTTP library renames its errors between releases, and not all are an OSError.
     except Exception as error:
         raise _not_on_hub(name, error) from error
 
 
 def _from_hub(model: str, *, weights: bool) -> tuple[Path, str]:
-    # A short question first: without a network the download itself takes most of a minute to say so.
+    # A short request comes first: without a network, the download takes most of a minute to fail.
     revision = ask_hub(model)
     name = model.partition("@")[0]
     try:
@@ -122,7 +122,7 @@ def _snapshot(name: str, revision: str, *, weights: bool = True) -> Path:
     """The folder of the model's files, from the cache or, unless offline, from the hub."""
     from huggingface_hub import snapshot_download
 
-    # No pickle is fetched, which would be refused anyhow.
+    # Pickles are not downloaded, since they would be rejected.
     patterns = ["*.json", "*.model", "*.txt", "*.jinja", "*.py", *(["*.safetensors"] if weights else [])]
     return Path(
         snapshot_download(name, revision=revision or None, allow_patterns=patterns, local_files_only=_offline())

@@ -41,7 +41,7 @@ from vestige.core.sandbox import BoundedEnvironment, work_bounded
 from vestige.core.text import TextMapping, TextTuple, closest, one_line, system_of
 from vestige.models.folders import tokenizer_digest
 
-# Templates that print today's date would make another prompt of the same question every day.
+# A template that prints today's date would give another prompt every day.
 PINNED_DATE = "01 Jan 2026"
 _PINNED = datetime.datetime(2026, 1, 1)
 PLAIN = "plain"
@@ -49,14 +49,14 @@ PLAIN_TEMPLATE = (
     "{{ bos_token }}{% for m in messages %}{% if m.role == 'user' %}Question: {{ m.content }}\nAnswer:"
     "{% else %} {{ m.content }}{{ eos_token }}{% endif %}{% endfor %}"
 )
-"""For tokenisers that bring no chat template of their own."""
+"""For tokenisers without a chat template."""
 _MOST_CHARACTERS = 1_000_000
 _MOST_WORK, _WORK_A_CHARACTER = 500_000, 100
 """The limits of a rendering (`core.sandbox`): templates of large models take some ten thousands for a short chat."""
 
 
 def own_template(tokenizer: PreTrainedTokenizerBase) -> str:
-    """The template that a tokeniser's questions are put in: its own, of several the default one, or the plain one."""
+    """Return the template of a tokeniser: its own, the default one among several, or the plain one."""
     template = tokenizer.chat_template
     if isinstance(template, dict):
         if "default" not in template:
@@ -113,7 +113,7 @@ def use_template(tokenizer: PreTrainedTokenizerBase, choice: str) -> str:
 def rendered(
     tokenizer: PreTrainedTokenizerBase, template: str, messages: Sequence[TextMapping], *, answered: bool
 ) -> str:
-    """The text of a chat. Without `answered` it ends where the model answers. Refused where the template fails."""
+    """Return the text of a chat. Without `answered` it ends before the model's answer. Raises if the template fails."""
     if len(template) > _MOST_CHARACTERS:
         raise InputError(f"the chat template is {len(template)} characters long. No template needs {_MOST_CHARACTERS}")
     special = {name: str(token) for name, token in tokenizer.special_tokens_map.items() if isinstance(token, str)}
@@ -127,7 +127,7 @@ def rendered(
                 add_generation_prompt=not answered,
                 date_string=PINNED_DATE,
             )
-    except Exception as error:  # A template is foreign code: it can raise anything.
+    except Exception as error:  # A template is foreign code and can raise anything.
         reason = one_line(str(error), width=200) or type(error).__name__
         kind = "cannot be rendered"
         if isinstance(error, SecurityError):
@@ -189,7 +189,7 @@ _Change = Callable[[str], str]
 
 
 def _mapping(form: _Form | None, marks: bool, lower: bool, clean: bool) -> _Change:
-    """One way in which a tokeniser may change the letters of every text."""
+    """Return one way in which a tokeniser may change the letters of every text."""
 
     def change(text: str) -> str:
         if form:
@@ -209,7 +209,7 @@ def _letter_mappings() -> list[_Change]:
     mappings = []
     forms: tuple[_Form | None, ...] = (None, "NFC", "NFD", "NFKC", "NFKD")
     for form in forms:
-        # Marks can be left out only where they are signs of their own.
+        # Marks can be omitted only if they are separate characters.
         for marks in (True, False) if form in ("NFD", "NFKD") else (True,):
             for lower in (False, True):
                 mappings += [_mapping(form, marks, lower, clean) for clean in (False, True)]
@@ -217,7 +217,7 @@ def _letter_mappings() -> list[_Change]:
 
 
 _LETTERS = tuple(_letter_mappings())
-# Of some 40 tokens each they take 10 MB.
+# With about 40 tokens each they take 10 MB.
 _MOST_TEXTS = 8192
 _ACCEPTED: dict[str, list[frozenset[str]]] = {}
 """The questions that a prompter accepts together, by its digest."""
@@ -330,7 +330,7 @@ class Prompter:
 
     @cached_property
     def _content(self) -> tuple[object, ...]:
-        # A class that a model brings could read otherwise than its tokeniser's file says.
+        # A tokeniser class from a model may behave differently from its file.
         return type(self.tokenizer), self.digest, self.max_tokens, self.rows
 
     def _render(self, question: str, answer: str | None) -> str:
@@ -350,7 +350,7 @@ class Prompter:
         return system, asked
 
     def chat(self, messages: Sequence[TextMapping], *, answered: bool) -> str:
-        """The text of several turns. Without `answered` it ends where the model answers."""
+        """Return the text of several turns. Without `answered` it ends before the model's answer."""
         return rendered(self.tokenizer, self.template, messages, answered=answered)
 
     def rendered(self, question: str) -> str:
@@ -369,13 +369,13 @@ class Prompter:
         return ids
 
     def check(self) -> None:
-        """Refuse a template that cannot be rendered, and what drops or rewrites every question."""
+        """Reject a template that fails, and one that drops or rewrites every question."""
         assert self.digest
         check_decoder(self.tokenizer)
         self.read(self._put(self._canary[0]), "a question of random words")
 
     def check_questions(self, questions: Iterable[str]) -> None:
-        """Refuse a tokeniser or template that changes some of the questions in another way than the rest.
+        """Reject a tokeniser or template that changes some questions differently from the rest.
 
         Args:
             questions: All questions of the evaluation.
@@ -385,7 +385,7 @@ class Prompter:
                 explains the tokens of all questions.
         """
         different = frozenset(questions)
-        # In one process many models have the same tokeniser.
+        # Many models in one process share a tokeniser.
         accepted = _ACCEPTED.setdefault(self.digest, [])
         if any(different <= earlier for earlier in accepted):
             return
@@ -490,7 +490,7 @@ class Prompter:
         return ids
 
     def _check_says(self, ids: Sequence[int], text: str, role: str) -> None:
-        """Refuse tokens that do not decode to their text: white space, case, marks and unknown signs apart."""
+        """Reject tokens that do not decode to their text, apart from white space, case, marks and unknown signs."""
         decoded = self._decoded(ids)
         if "".join(decoded.split()) == "".join(text.split()) or _plain(decoded) == _plain(text):
             return
@@ -521,18 +521,18 @@ class Prompter:
 
     @cached_property
     def _unknown_id(self) -> int | None:
-        """Return the token for unknown characters. None where it has none of its own."""
+        """Return the token for unknown characters, or None."""
         unknown: int | None = self.tokenizer.unk_token_id
         if unknown in (self.tokenizer.bos_token_id, self.tokenizer.eos_token_id):
             return None
         return unknown
 
     def unknown(self, text: str) -> bool:
-        """Whether the tokeniser has no token for a part of the text, which the model does not read."""
+        """Whether the tokeniser has no token for a part of the text, which the model then cannot read."""
         return self._unknown_id is not None and self._unknown_id in self._tokens(text)
 
     def question_span(self, question: str) -> tuple[int, int]:
-        """First and one past the last of the question's own tokens in `prompt`. The template's are around them."""
+        """Return the first and one past the last of the question's own tokens in `prompt`, without the template's."""
         text, whole = self._turns(question)[1].strip(), self._put(question)
         first = whole.rfind(text)
         encoding = self.tokenizer(whole, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
@@ -554,20 +554,20 @@ class Prompter:
         text = answer.strip()
         prompt, prompt_ids = self._prompted(question)
         whole = self._render(question, answer)
-        # Not in what the template puts behind an answer: "im" stands in <|im_end|> too.
+        # The template's suffix is excluded: "im" also occurs in <|im_end|>.
         first = whole.rfind(text, 0, len(whole) - len(self._tail) if whole.endswith(self._tail) else len(whole))
         if not text or first < 0:
             raise InputError(f"{where}: its answer {one_line(answer, width=40)!r} is not found in the rendered chat")
         if not whole.startswith(prompt) or whole[len(prompt) : first].strip():
-            # A template that says something else before an answer that is given than before one that is asked for
-            # (an empty block of thought, say): what counts is what the model meets when it is asked.
+            # Some templates put different text before a given answer and before a requested one, such as an empty block
+            # of thought. The requested form counts.
             whole, first = prompt + whole[first:], len(prompt)
         last = first + len(text)
         encoding = self.tokenizer(whole, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
         ids, offsets = tuple(encoding["input_ids"]), encoding["offset_mapping"]
         start = len(prompt_ids)
-        # By where a token begins: some tokenisers cut white space off a token's offsets, and leave nothing of those
-        # of a token that is only white space.
+        # The start of a token decides: some tokenisers remove white space from a token's offsets, and a token of only
+        # white space has empty ones.
         stop = next((i for i in range(start, len(ids)) if offsets[i][0] >= last), len(ids))
         if stop == start:
             raise InputError(f"{where}: its answer {one_line(answer, width=40)!r} tokenises to nothing")
@@ -579,7 +579,7 @@ class Prompter:
             )
         self._check_says(ids[start:stop], text, f"{where}: its answer {one_line(answer, width=40)!r}")
         end = next((i for i in range(stop, len(ids)) if ids[i] in self.end_ids), None)
-        # A template that ends no turn leaves that to the EOS token, at which generation stops.
+        # If a template does not end the turn, the EOS token does, at which generation stops.
         ids, end = ((*ids[:stop], self.end_ids[0]), stop) if end is None else (ids[: end + 1], end)
         if len(ids) > self.max_tokens:
             raise InputError(
@@ -595,13 +595,13 @@ class Prompter:
             raise InputError(f"the model has no embedding for the token {token!r} ({self.rows} rows). Leave it out")
 
     def ids_of(self, text: str) -> tuple[int, ...]:
-        """Token ids of a text that is put into a reply, without special tokens. Refused where the model has no row."""
+        """Return the token ids of a text that is put into a reply, without special tokens. Raises without a row."""
         ids = self._tokens(text)
         self._check_rows(ids)
         return ids
 
     def _tokens(self, text: str) -> tuple[int, ...]:
-        # Not verbose: what is too long is refused here, in a sentence, and needs no warning before it.
+        # verbose is off: a text that is too long raises an error here, without the tokeniser's warning.
         return tuple(self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
 
     @cached_property
@@ -623,7 +623,7 @@ class Prompter:
 
     @cached_property
     def control_marks(self) -> TextTuple:
-        """The texts of the special tokens. A question with such a text would be read as several turns."""
+        """Return the texts of the special tokens. A question with such a text would be read as several turns."""
         tokens = self.tokenizer.added_tokens_decoder.values()
         return tuple(sorted({t.content for t in tokens if t.special} | set(self.tokenizer.all_special_tokens)))
 

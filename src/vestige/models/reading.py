@@ -94,7 +94,7 @@ class TextReading:
 
     @property
     def replied(self) -> Reply:
-        """The reply, where one was wanted."""
+        """The reply, if it was requested."""
         assert self.reply is not None, "no reply was wanted"
         return self.reply
 
@@ -125,14 +125,14 @@ def way_of(model: PreTrainedModel) -> Way:
     if not can_go_on(model):
         return "plain"
     size = model.config.get_text_config().vocab_size
-    # Tokens that differ, since equal ones would hide that all are read one place off.
+    # Different tokens, since equal ones would hide an error of one position.
     ids = [(7 * n + 3) % size for n in range(16)]
     probe = [Prompted(tuple(ids[:5]), (tuple(ids[5:7]), tuple(ids[5:16])))]
     asking = Asking((), 16)
     layouts: tuple[Way, Way] = ("shared", "plain")
     readings = [read(model, probe, asking, layout=layout)[0] for layout in layouts]
     actual, expected = (torch.tensor(first.logp + second.logp) for first, second in (r.texts for r in readings))
-    # A logit of 30 is rounded to 1/8 in bfloat16 (SmolLM2: 0.11 apart); text one position off is 2 to 6 nats apart.
+    # bfloat16 rounds a logit of 30 to 1/8 (SmolLM2: 0.11 difference). Text one position off differs by 2 to 6 nats.
     if model.dtype == torch.float32:
         tolerance = 1e-4
     else:
@@ -159,7 +159,7 @@ def read(
 def _read_plain(
     model: PreTrainedModel, prompted: Sequence[Prompted], asking: Asking, token_budget: int
 ) -> list[TextReading]:
-    """Every text after its prompt in a row of its own, and every reply from its prompt on: the oracle."""
+    """Return every text after its prompt in a separate row, and every reply: the oracle."""
     rows = []
     for p in prompted:
         for text in p.texts:
@@ -183,14 +183,14 @@ def _read_shared(
     model: PreTrainedModel, prompted: Sequence[Prompted], asking: Asking, token_budget: int
 ) -> list[TextReading]:
     texts: dict[tuple[int, ...], dict[tuple[int, ...], None]] = {}
-    # A prompt may be asked for replies of several lengths, each of which is decoded once.
+    # A prompt may need replies of several lengths, each of which is decoded once.
     bounds: dict[tuple[int, ...], set[int]] = {}
     for p in prompted:
         texts.setdefault(p.prompt, {}).update(dict.fromkeys(p.texts))
         bounds.setdefault(p.prompt, set()).update({p.most_new} - {0})
     scores: dict[tuple[tuple[int, ...], tuple[int, ...]], TextScore] = {}
     replies: dict[tuple[tuple[int, ...], int], Reply] = {}
-    # What is read and decoded together: a step of decoding costs more than its rows.
+    # The budget for joint reading and decoding: a step of decoding costs more than its rows.
     budget = max(PASS_TOKENS, STEP_TOKENS * max((p.most_new for p in prompted), default=0))
     every = list(bounds)
     lengths = [len(p) for p in every]
@@ -202,7 +202,7 @@ def _read_shared(
         for row, prompt in enumerate(prompts):
             pairs += [(row, text) for text in texts[prompt]]
             to_answer += [(row, most) for most in sorted(bounds[prompt])]
-        # Half of it, since texts are read beside what the prompts left.
+        # Half of the budget, since the prompts' caches are in memory too.
         scored = _read_texts(model, stem, pairs, token_budget // 2)
         scores |= {(prompts[row], text): score for (row, text), score in zip(pairs, scored, strict=True)}
         if to_answer:
@@ -226,7 +226,7 @@ class _Stem:
 
 
 def _read_prompts(model: PreTrainedModel, prompts: list[tuple[int, ...]], token_budget: int) -> _Stem:
-    """All in one stem, in the order given, padded on the left to the longest."""
+    """Return one stem for all prompts, in order, padded on the left to the longest."""
     parts = []
     for width, rows in batches_by_length([len(p) for p in prompts], model.device, token_budget=token_budget):
         together = [prompts[i] for i in rows]
@@ -256,7 +256,7 @@ def _read_texts(
     firsts = torch.tensor([[text[0]] for _, text in pairs], device=device)
     first_logp, first_ranks = token_scores(stem.logits.index_select(0, owner)[:, None], firsts)
     logp, ranks = first_logp.tolist(), first_ranks.tolist()
-    # The first token's score is the prompt's.
+    # The prompt's last position scores the first token.
     longer = [n for n, (_, text) in enumerate(pairs) if len(text) > 1]
     lengths = [len(pairs[n][1]) - 1 for n in longer]
     before = stem.mask.shape[1]
@@ -282,7 +282,7 @@ def _logits_after(
     out = model(
         input_ids=right_padded([text[:-1] for text in texts], width, rows.device),
         attention_mask=torch.cat([before, places < lengths], dim=-1).long(),
-        # What stands behind a text must not walk out of the context.
+        # Positions after a text must not exceed the context.
         position_ids=before.sum(-1, keepdim=True) + torch.minimum(places, lengths - 1),
         logits_to_keep=width,
         **cache_arguments(model, cache_of(rows_of(stem.layers, rows))),
@@ -372,7 +372,7 @@ def score_letters(
     scores: dict[int, LetterScore] = {}
     for rows, ids in padded_passes([p.prompt for p in prompts], model.device, token_budget=token_budget):
         ends = torch.tensor([len(prompts[i].prompt) - 1 for i in rows], device=ids.device)
-        # The head sees each place once, for all rows of the pass.
+        # The head computes each position once, for all rows of the pass.
         places, which = ends.unique(return_inverse=True)
         logits = logits_at(model, ids, places)
         logp = logits[torch.arange(len(rows), device=ids.device), which].log_softmax(-1)
@@ -424,7 +424,7 @@ def choose(letters: LetterScore) -> list[float]:
 
 
 def option_vocab(letters: LetterScore) -> list[float]:
-    """`option_vocab`: each letter's share of the pick among all tokens. They add up to 0 where none is a letter."""
+    """Return `option_vocab`: each letter's probability among all tokens. They add up to 0 if no token is a letter."""
     return [(value == letters.top_logp) / letters.n_top for value in letters.logp]
 
 

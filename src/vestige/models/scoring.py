@@ -19,7 +19,8 @@ from vestige.models.blocks import blocks, hidden_states, outputs_kept, read_out
 from vestige.models.forward import batches_by_length, logits_at, padded_passes, right_padded, within_memory
 from vestige.models.prompts import Encoded
 
-# Positions at a time: so many vocabularies stay in a core's cache, and a bfloat16 head's are never all in float32.
+# The number of positions at a time: their vocabularies fit a core's cache, and bfloat16 logits are never all in
+# float32.
 CHUNK = 32
 
 
@@ -59,7 +60,7 @@ def _wide(values: Tensor) -> Tensor:
 
 
 TOKEN_BUDGET = 8192
-# Logits that are held at once where every position is read: 256 MiB of them in float32.
+# The number of logits in memory if every position is read: 256 MiB in float32.
 _LOGITS = 2**26
 
 
@@ -70,7 +71,7 @@ def logits_budget(model: PreTrainedModel, token_budget: int = TOKEN_BUDGET) -> i
 
 @dataclass(frozen=True)
 class AnswerScore:
-    """One forward pass's values of one answer, one for each token.
+    """The values of one answer from one forward pass, one for each token.
 
     `end_logp` and `end_rank` belong to the token that ends the turn.
 
@@ -95,7 +96,7 @@ def token_scores(
     """Log-probability (nats) and mid-rank of each target."""
     chosen = logits.gather(-1, targets[..., None])
     logp = chosen.squeeze(-1) - logits.logsumexp(-1)
-    # A sum of truth values into 64 bits takes seven times as long.
+    # Summing booleans into 64 bits takes seven times as long.
     above = (logits > chosen).sum(-1, dtype=torch.int32)
     tied = (logits == chosen).sum(-1, dtype=torch.int32)
     return logp, 1 + above + (tied - 1) / 2
@@ -116,7 +117,7 @@ def answers_inside(
     logp = np.zeros((n_blocks, len(encoded)))
     for rows, ids in padded_passes([e.ids for e in encoded], model.device, token_budget=token_budget):
         batch = [encoded[i] for i in rows]
-        # To the end, where logits that are no numbers are seen with their text.
+        # The full pass also detects non-finite logits for each text.
         with outputs_kept(model, range(n_blocks), stops=False) as outputs:
             model(input_ids=ids, use_cache=False, logits_to_keep=1)
         counts = torch.tensor([e.stop - e.start for e in batch], device=ids.device)
@@ -157,13 +158,13 @@ def score_answers(
     return [scores[i] for i in range(len(encoded))]
 
 
-# Of the logits of a pass so many at a time are made into something: 8 MiB of them.
+# The number of logits of a pass that are processed at a time: 8 MiB.
 _LOGITS_AT_ONCE = 2**21
 
 
 @dataclass(frozen=True)
 class TextSpread:
-    """A value for each token of a text except the first, which has no prediction.
+    """Values for each token of a text except the first, which has no prediction.
 
     `ranks` count from 1, tokens tied sharing the mean of theirs. `mean` and `variance` are the moments of log p over
     the model's own distribution p at that position.
@@ -184,7 +185,7 @@ def moments(logits: Float[Tensor, "N V"]) -> tuple[Float[Tensor, " N"], Float[Te
 
 
 def _weighted(p: Float[Tensor, "N V"], values: Float[Tensor, "N V"]) -> Float[Tensor, " N"]:
-    # A token that cannot come has an infinite value and no weight.
+    # An impossible token has an infinite value and no weight.
     return torch.where(p > 0, p * values, 0.0).sum(-1)
 
 
@@ -202,7 +203,7 @@ def score_texts(
     for width, rows in batches_by_length([len(t) for t in texts], model.device, token_budget=budget):
         ids = right_padded([texts[i] for i in rows], width, model.device)
         logits = logits_at(model, ids, torch.arange(width, device=ids.device)).flatten(0, 1)
-        # The last place of a row has no next token; what is read there is thrown away.
+        # The last position of a row has no next token, and its value is discarded.
         targets = ids.roll(-1, dims=1).flatten()
         step = max(1, _LOGITS_AT_ONCE // vocabulary)
         parts = []

@@ -19,7 +19,7 @@ from vestige.models.cache import PinnedWheel, cache_folder, check_digest, fetche
 
 NAME = "smollm2"
 CONVERTER = 2
-"""Raised when the same wheel would come out as another folder."""
+"""The version of the conversion. It increases if the same wheel would give another folder."""
 IDENTITY = "identity.json"
 
 

@@ -85,7 +85,7 @@ def shape_of(model: str) -> LlamaConfig:
 
 def tiny_model(seed: int, model: str = TINY_MODELS[0]) -> LlamaForCausalLM:
     """The untrained model. Its weights depend on the seed and the shape alone."""
-    # The global generator is put back, so that making a model changes no later draw.
+    # The global generator is restored, so that making a model changes no later draw.
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive_seed(seed, "tiny"))
         return LlamaForCausalLM(shape_of(model))

@@ -39,16 +39,16 @@ from vestige.models.load import context_tokens
 from vestige.models.reading import Way
 
 TOKEN_BUDGET = 1024
-# Logits that are turned into log-probabilities at once: 4 MiB in float32.
+# The number of logits converted to log-probabilities at once: 4 MiB in float32.
 _CHUNK = 2**20
-# Prompts whose float32 loss is computed at once behind a screen, and the differences that the screen may be off by.
+# The number of prompts whose float32 loss is computed at once after a screen, and the factor for the screen's error.
 BLOCK, MARGIN = 16, 2.0
-# Below so many prompts a screen takes more time than it saves.
+# With fewer prompts, a screen takes more time than it saves.
 SCREENED = 4 * BLOCK
 
 Ids = tuple[int, ...]
 Past = Sequence[KeysValues]
-"""Keys and values of each layer, of one row for all or of one row for each. Nothing before where there is no layer."""
+"""The keys and values of each layer, with one common row or one row each. Empty if nothing precedes."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Around:
 class Scored(NamedTuple):
     """A prompt's index in the input, and its loss in nats."""
 
-    # A tuple's own `index` is what nobody asks this one for.
+    # The field hides the tuple's own `index`, which is not used here.
     index: int  # type: ignore[assignment]
     loss: float
 
@@ -138,7 +138,7 @@ class Variants:
         self._check([prompt])
         table = embedding_table(self._model)
         total = torch.zeros(len(prompt), table.shape[1], device=table.device)
-        # A text at a time: the graphs of all at once would take as many times the memory.
+        # One text at a time: the graphs of all texts would multiply the memory.
         for text, target in zip(self._texts, self._targets, strict=True):
             ids = torch.tensor(text.read(prompt), device=table.device)
             start, stop = len(text.before), len(text.before) + len(prompt)
@@ -171,22 +171,22 @@ class Variants:
 
     @torch.inference_mode()
     def _tried(self) -> Way:
-        """How these texts are scored: by what prompts share, where a probe agrees with the plain way.
+        """Return the way to score these texts: with shared beginnings if a probe agrees with the plain way.
 
         It does within 1e-4 nats in float32, and 1/2 in narrower numbers.
         """
-        # A window is taken only where it holds whatever the model reads, since the probe is shorter than any.
+        # A window is allowed only if it covers the whole context, since the probe is shorter than any.
         if not can_go_on(self._model, window=self._context):
             return "plain"
         size = self._model.config.get_text_config().vocab_size
         ids = [(7 * n + 3) % size for n in range(8)]
-        # They differ in their last place, and in the one before.
+        # They differ in the last position, and in the one before.
         prompts = [ids[:4], [*ids[:3], ids[5]], [*ids[:2], ids[6], ids[3]]]
         probe = torch.tensor(prompts, device=self._model.device)
         shared, plain = (
             score(probe, token_budget=self._token_budget) for score in (self._scores_shared, self._scores_plain)
         )
-        # What is no number is as far apart as can be.
+        # A non-finite difference counts as infinite.
         apart = max(float((a - b).abs().max().nan_to_num(nan=torch.inf)) for a, b in zip(shared, plain, strict=True))
         if apart <= (1e-4 if self._model.dtype == torch.float32 else 1 / 2):
             return "shared"
@@ -194,7 +194,7 @@ class Variants:
 
     @cached_property
     def _screen(self) -> "Variants | None":
-        """The same texts by a copy of the model in bfloat16. None where that saves no time, or a probe disagrees."""
+        """Return the same texts with a bfloat16 copy of the model. None if that saves no time, or a probe disagrees."""
         model = self._model
         if self.way == "plain" or model.dtype != torch.float32 or model.device.type != "cpu" or not fast_bfloat16():
             return None
@@ -208,7 +208,7 @@ class Variants:
         return narrow
 
     def _plain_logits(self, text: Around, prompts: Sequence[Ids]) -> Float[Tensor, "W K V"]:
-        """Logits at the places that predict the target, each prompt in a row of its own."""
+        """Return the logits at the positions that predict the target, with a separate row for each prompt."""
         ids = torch.tensor([text.read(prompt) for prompt in prompts], device=self._model.device)
         positions = torch.arange(ids.shape[1] - len(text.target), ids.shape[1], device=ids.device)
         return logits_at(self._model, ids, positions)
@@ -232,10 +232,10 @@ class Variants:
         device = prompts.device
         tails = [torch.tensor((*t.after, *t.target[:-1]), dtype=torch.long, device=device) for t in self._texts]
         scores = [torch.empty(len(prompts), len(target), device=device) for target in self._targets]
-        # The commonest token of each place, since proposals differ from the prompt that they come from in few.
+        # The commonest token of each position, since proposals differ in few positions from their origin.
         base = prompts.mode(0).values
         differs = prompts != base
-        # A prompt that differs nowhere is read from its last token, whose logits may be wanted.
+        # An identical prompt is read from its last token, whose logits may be needed.
         differs[:, -1] = True
         first = differs.int().argmax(1)
         for before, past in self._pasts.items():
@@ -247,7 +247,8 @@ class Variants:
                 shared: Past = [(k[:, :, : len(before) + start], v[:, :, : len(before) + start]) for k, v in stem]
                 ids = prompts[rows, start:]
                 if len(members) > 1:
-                    # The last token goes with each text, since its logits are wanted where nothing follows the prompt.
+                    # The last token is read with each text, since its logits are needed if the text directly follows
+                    # the prompt.
                     if ids.shape[1] > 1:
                         shared = self._read_on(shared, ids[:, :-1])
                     ids = ids[:, -1:]
@@ -287,7 +288,7 @@ def fast_bfloat16() -> bool:
 
 
 def best_of(screened: Sequence[float], exact: Callable[[Sequence[int]], Sequence[float]], n: int) -> dict[int, float]:
-    """The exact losses of those of the numbered prompts that can be among the `n` least. The module explains how."""
+    """Return the exact losses of the numbered prompts that can be among the `n` smallest. See the module's text."""
     order = sorted(range(len(screened)), key=lambda i: (not math.isnan(screened[i]), screened[i], i))
     losses: dict[int, float] = {}
     farthest = 0.0
@@ -312,7 +313,7 @@ def _in_bfloat16(model: PreTrainedModel) -> PreTrainedModel:
     for weight in model.parameters():
         weights[id(weight)] = nn.Parameter(weight.detach().to(torch.bfloat16), requires_grad=False)
     narrow = copy.deepcopy(model, weights)
-    # torch multiplies places that are not contiguous by one copy of the head for each row.
+    # For non-contiguous positions, torch would copy the head for each row.
     narrow.get_output_embeddings().register_forward_pre_hook(lambda _, inputs: (inputs[0].contiguous(), *inputs[1:]))
     return narrow
 

@@ -113,7 +113,7 @@ class FilterSettings(Settings):
     """Drop prompts with a name that this share of the forget texts have and no retained text; 0 keeps them."""
 
     def check(self) -> None:
-        """Refuse lines that contradict each other."""
+        """Reject thresholds that contradict each other."""
         if not self.unlearned_at_most < self.target_at_least:
             raise InputError(
                 f"unlearned_at_most = {self.unlearned_at_most:g} must be below target_at_least = "
@@ -126,7 +126,8 @@ class FilterSettings(Settings):
         """Return the number of forget texts with which each of `n_prompts` prompts is compared."""
         most = self.nearest_texts
         if most is None:
-            # Overlap is asked of each prompt and text: with thousands of both it would cost more than all else.
+            # Overlap needs a request for each prompt and text: with thousands of both it would cost more than all other
+            # steps.
             most = 0
             if n_prompts * n_texts > MOST_OVERLAPS:
                 most = NEAREST
@@ -154,7 +155,7 @@ class Actors:
     placebos: Mapping[str, Answerer] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Refuse a placebo under the name of a third party, whose answers it would replace."""
+        """Reject a placebo with the name of another model, whose answers it would replace."""
         if taken := sorted(self.placebos.keys() & set(OWN_NAMES)):
             raise InputError(f"a placebo and a model of the pair have the name {taken[0]!r}. Rename the placebo")
 
@@ -227,7 +228,7 @@ def filter_candidates(
     seed: int,
     on_stage: Callable[[str], None] = lambda stage: None,
 ) -> Filtered:
-    """What becomes of `candidates`. `texts` are the forget set's, `retained` the known retain set's."""
+    """Return the result for each of `candidates`. `texts` are the forget set's, `retained` the known retain set's."""
     settings.check()
     if not texts:
         raise InputError("the forget set has no texts, so whether it answers a prompt cannot be judged")
@@ -250,7 +251,7 @@ def filter_candidates(
     on_stage(f"whether {n_texts} of {len(texts)} texts of the forget set answer {len(desk.left)} prompts")
     _drop_overlapping(desk, texts, first, embeddings)
     if settings.paper_order:
-        # Appendix B.2: a prompt that the forget set answers is gone before its near-duplicates are looked for.
+        # Appendix B.2: prompts that the forget set answers are removed before near-duplicates are searched for.
         _drop_alike(desk, embeddings)
     selections = _drop_beyond_diversity(desk, embeddings)
     remaining = desk.left
@@ -258,7 +259,7 @@ def filter_candidates(
     confirmed = _asked_anew(desk, seed=seed)
     tested = [confirmed.get(i) or _dropped(c, desk.dropped[i]) for i, c in enumerate(candidates)]
     failures = {stage: dict(sorted(counts.items())) for stage, counts in desk.failures.items() if counts}
-    # Twice for what is left: the target's fresh answer, and its own at another seed.
+    # The target answers the remaining prompts twice: a new answer, and one with another seed.
     return Filtered(tuple(tested), failures, selections, target_calls + 2 * len(remaining), len(remaining))
 
 
@@ -271,7 +272,7 @@ def _repeats(candidates: Sequence[HoleCandidate]) -> dict[int, str]:
         key = candidate.source, candidate.prompt
         if key in previous:
             repeats[i] = "repeats a prompt"
-        # It counts among the adjacent ones, since who searches is to find something else.
+        # It counts as an adjacent prompt, since a search should find something else.
         elif candidate.source != ADJACENT and candidate.prompt in adjacent:
             repeats[i] = "repeats an adjacent prompt"
         previous.add(key)
@@ -290,7 +291,7 @@ def _drop_poorly_answered(desk: _Desk, *, seed: int) -> dict[int, str]:
     if desk.settings.target_first:
         scores = desk.graded("first answers of the target", remaining, answers)
         desk.drop_below(remaining, scores, desk.settings.target_at_least, "target does not answer well")
-    # Here too, since nothing was graded without `target_first`, and overlap is asked about an answer.
+    # These are not graded yet without `target_first`, and overlap needs an answer.
     desk.dropped |= {i: "not judged" for i, answer in zip(remaining, answers, strict=True) if answer is None}
     return {i: answer for i, answer in zip(remaining, answers, strict=True) if answer is not None}
 
@@ -306,7 +307,7 @@ def _drop_overlapping(
     for portion in (remaining[start : start + size] for start in range(0, len(remaining), size)):
         against: dict[int, Sequence[str]] = dict.fromkeys(portion, texts)
         if embedded is not None:
-            # Stable, so that texts of one likeness are taken in their order on any machine.
+            # A stable sort keeps texts of equal similarity in order on every machine.
             for i in portion:
                 nearest = np.argsort(-(embedded @ embeddings[i]), kind="stable")[:most]
                 against[i] = [texts[j] for j in nearest]
@@ -318,7 +319,7 @@ def _drop_overlapping(
         judgements = iter(desk.judged("overlap with the forget set", requests))
         for i in portion:
             scores = [next(judgements).score for _ in against[i]]
-            # One text that supports the answer is enough, whatever became of the requests about others.
+            # One text that supports the answer is enough, even if other requests failed.
             if 1.0 in scores:
                 desk.dropped[i] = "forget set answers it"
             elif None in scores:
@@ -342,10 +343,10 @@ def _drop_alike(desk: _Desk, embeddings: Mapping[int, Float[np.ndarray, " D"]]) 
     if desk.settings.paper_order:
         by_source.pop(ADJACENT, None)
     adjacent: list[int] = []
-    # The adjacent ones first, since the others are held against those of them that are kept.
+    # The adjacent prompts come first, since the others are compared with the remaining ones.
     for source, places in sorted(by_source.items(), key=lambda pair: pair[0] != ADJACENT):
         if adjacent:
-            # Embeddings have length 1, so that products are cosines.
+            # Embeddings have length 1, so products are cosines.
             nearest = np.stack([embeddings[i] for i in places]) @ np.stack([embeddings[i] for i in adjacent]).T
             near = nearest.max(axis=1) > desk.settings.alike
             desk.dropped |= dict.fromkeys(np.array(places)[near].tolist(), "near-duplicate of an adjacent prompt")
@@ -367,7 +368,7 @@ def _drop_beyond_diversity(desk: _Desk, embeddings: Mapping[int, Float[np.ndarra
     for source, places in by_source.items():
         of_source = np.stack([embeddings[i] for i in places])
         selections[source] = as_diverse_as(reference, of_source, step=desk.settings.step)
-        # The first ones found, and not the most different: an order of choice would be a search of its own.
+        # The first prompts are kept, not the most different ones: a selection would be another search.
         for i in places[selections[source].n :]:
             desk.dropped[i] = "beyond the diversity of the adjacent prompts"
     return selections
@@ -392,11 +393,11 @@ def _asked_anew(desk: _Desk, *, seed: int) -> dict[int, Tested]:
         AT_ANOTHER_SEED: actors.target,
         **actors.placebos,
     }
-    # Each at a seed of its own, so that a pair with a placebo differs by chance as much as one with the unlearned does.
+    # Each has its own seed, so that a pair with a placebo varies by chance as much as one with the unlearned model.
     answers = {
         name: who.answer(prompts, seed=derive_seed(seed, "holes", "fresh", name)) for name, who in answerers.items()
     }
-    # All at once: a judge that is grounded in the target's own answer then asks for it once.
+    # All answers are judged in one call, so that a grounded judge asks the target once.
     said = list(chain.from_iterable(answers.values()))
     together = desk.graded("fresh answers", remaining * len(answers), said)
     scores = {who: together[k * len(remaining) : (k + 1) * len(remaining)] for k, who in enumerate(answers)}
@@ -417,7 +418,7 @@ def _asked_anew(desk: _Desk, *, seed: int) -> dict[int, Tested]:
 
 
 def _dropped(candidate: HoleCandidate, reason: str) -> Tested:
-    # By the source as well: two searches may find one prompt, and each has a record of it.
+    # The name includes the source: two searches may find the same prompt, and each has a record of it.
     name = content_id({"source": candidate.source, "prompt": candidate.prompt})
     return Tested(name, candidate.prompt, candidate.source, candidate.origin, reason)
 
@@ -453,7 +454,7 @@ def holes_table(filtered: Filtered, settings: FilterSettings, embed: Embed, *, s
     for source, records in of_source.items():
         if _judged(records):
             rows.append(_row(source, records, settings, seed=seed))
-        # Adjacent prompts are nearest to themselves: their cosine would always be 1.
+        # Adjacent prompts are closest to themselves: their cosine would always be 1.
         others = None if source == ADJACENT else near
         diversity[source] = diversity_of([t.prompt for t in records], embed, others)
     dropped = {}
@@ -461,7 +462,7 @@ def holes_table(filtered: Filtered, settings: FilterSettings, embed: Embed, *, s
         dropped[source] = dict(Counter(t.dropped for t in records if t.dropped))
     n_distinct = 0
     if holes:
-        # Searches are not held against each other before, so that two may have found one hole.
+        # Searches are not compared earlier, so two of them may have found one hole.
         n_distinct = len(distinct(embed(holes), threshold=settings.alike))
     return HoleTable(
         rows=tuple(rows),
@@ -506,7 +507,7 @@ def _row(source: str, tested: Sequence[Tested], settings: FilterSettings, *, see
         holes=estimate("holes", [t.hole for t in judged], "share", SHARE),
         placebos=tuple(
             placebo
-            # All were asked of the same placebos, so that the first prompt names them.
+            # All prompts have the same placebos, so the first prompt names them.
             for name in tested[0].placebo_scores
             if (placebo := _placebo(name, tested, settings, seed=seed)) is not None
         ),
@@ -518,7 +519,7 @@ def _placebo(name: str, tested: Sequence[Tested], settings: FilterSettings, *, s
     pairs = [t for t in tested if t.target_score is not None and t.placebo_scores[name] is not None]
     if not pairs:
         return None
-    # By the same line as true holes, or the two rates could not be subtracted.
+    # The threshold is that of true holes, so that the two rates can be subtracted.
     false = [settings.is_hole(t.target_score, t.placebo_scores[name]) for t in pairs]
     rate = mean_estimate("false holes", false, "share", SHARE, _origins(pairs), seed=seed)
     both = [(t, wrong) for t, wrong in zip(pairs, false, strict=True) if t.unlearned_score is not None]
@@ -626,7 +627,7 @@ def filter_holes(folder: ProbeFolder, request: FilterRequest) -> HoleTable:
             if content_id(stored) == content_id(identity):
                 return table
         fixed = {key: identity[key] for key in FIXED}
-        # For its refusal alone: that these are there already is no reason to stop.
+        # The call only rejects foreign files: existing results are no reason to stop.
         is_there(folder, "holes", fixed)
         put_down(folder, "holes", fixed, {})
         watch = Stopwatch()
@@ -650,7 +651,7 @@ def filter_holes(folder: ProbeFolder, request: FilterRequest) -> HoleTable:
         table = holes_table(filtered, request.settings, embed, seed=request.who.seed)
         device = str(request.who.embedder.model.device)
         notes = server_notes(folder)
-        # What the models were called; who they are, the identity says by their weights.
+        # The models' names. Their weights are in the identity.
         asked = {"target": request.who.target, "unlearned": request.who.unlearned, **request.placebos}
         names = {role: model.name for role, model in asked.items()}
         write_provenance(folder.provenance, watch, device=device, models=names, servers=notes)

@@ -125,7 +125,7 @@ def neutral(rewards: Sequence[float | None]) -> list[float]:
 LATENT, RANDOM = SEARCHES = LEARNING, "random"
 """The ways to search: by a policy that learns, and by the same without learning."""
 NO_ANSWER = "no answer"
-"""The failure of an attempt to which the model, not the judge, said nothing."""
+"""The failure of an attempt if the model, not the judge, gave no answer."""
 _HEADING = "Ask questions:"
 
 
@@ -137,12 +137,12 @@ class LatentSettings(RewardSettings):
     n_examples: PositiveInt = 3
     """Example questions before each prompt."""
     answer_tokens: PositiveInt = 30
-    """Longest answer that is rewarded, in tokens, where answers.max_tokens is no less."""
+    """The maximum length of a rewarded answer, in tokens, if answers.max_tokens allows it."""
     keep_every: PositiveInt = 1
-    """Keep the policy every so many iterations."""
+    """The number of iterations between two saved policies."""
 
     def rewarded(self, answers: AnswerSettings) -> AnswerSettings:
-        """How answers are drawn while it is searched: cut where Curiosity's code cuts them, since only J is read."""
+        """Return the sampling during the search: answers are as short as in Curiosity's code, since only J is read."""
         return answers.model_copy(update={"max_tokens": min(self.answer_tokens, answers.max_tokens)})
 
 
@@ -188,7 +188,7 @@ def probe(
     on_iteration: Callable[[Iteration], None] = lambda iteration: None,
     source: str = LATENT,
 ) -> list[Attempt]:
-    """All attempts of a search, which begin from `seeds` (D_adj). Those in the folder are taken from there.
+    """Return all attempts of a search that begins from `seeds` (D_adj). Attempts in the folder are reused.
 
     With the source RANDOM the policy does not learn.
     """
@@ -197,7 +197,7 @@ def probe(
     drop_torn_line(folder.iterations)
     logged = read_attempts(folder)
     logged_iterations = list(read_rows(folder.iterations, Iteration)) if folder.iterations.exists() else []
-    # Not in `cast`: what was seen begins with each search, and the stops are those of its tokeniser.
+    # These are not in `cast`: each search begins with no earlier prompts, and has its tokeniser's stops.
     campaign = _Campaign(source, seeds, cast, settings, seed, folder, Seen(cast.embedder), _stops(cast.tokenizer))
     if campaign.learns and folder.policy.exists():
         cast.policy.restore(folder.policy)
@@ -213,7 +213,7 @@ def probe(
                         f"{folder.attempts} lacks attempts of iteration {number}, from which the policy in "
                         f"{folder.policy} has learnt. Delete both and search again"
                     )
-                # Not for its value: later prompts are held against these.
+                # The value is not used: the call adds these prompts for later comparisons.
                 campaign.seen.novelty([a.prompt for a in before])
                 attempts += before
                 if number <= len(logged_iterations):
@@ -225,10 +225,10 @@ def probe(
             why = collapsed(rollouts, cast.policy.settings)
             n_judged = sum(a.j is not None for a in new)
             done = Iteration(number, len(new), n_judged, len(d_rl(attempts)), numbers, why)
-            # A run that was killed before it kept its policy has logged them already.
+            # A run that was killed before it saved its policy has logged them already.
             if number > len(logged_iterations):
                 append_lines(folder.iterations, [json_line(done._asdict())])
-            # After the logs: a kept policy must not have learnt from attempts that no log has.
+            # The policy is saved after the logs: it must not have learnt from attempts without a log.
             if campaign.learns and (number % settings.keep_every == 0 or number == settings.n_iterations):
                 cast.policy.save(folder.policy)
             on_iteration(done)
@@ -236,7 +236,7 @@ def probe(
 
 
 def refuse_poor_seeds(seeds: Sequence[str], n_examples: int) -> None:
-    """Refuse fewer seeds than an opening shows, and seeds without words."""
+    """Reject fewer seeds than an opening shows, and seeds without words."""
     if len(set(seeds)) < n_examples or any(is_empty(s) for s in seeds):
         raise InputError(
             f"a search begins from {n_examples} different questions at a time, and there are {len(set(seeds))}, or one "
@@ -246,11 +246,11 @@ def refuse_poor_seeds(seeds: Sequence[str], n_examples: int) -> None:
 
 def listed(seeds: Sequence[str], n: int, seed: int, iteration: int, row: int) -> Opening:
     """Return a numbered list of `n` seeds drawn for this row, which ends with the next number."""
-    # Sorted, since the order of a set of texts differs from process to process.
+    # The seeds are sorted because the order of a set of texts differs between processes.
     distinct = sorted(set(seeds))
-    # Of the place alone, so that a search that goes on writes the lists that it would have written.
+    # The draw depends on the position only, so a resumed search writes the same lists.
     picks = generator(seed, "latent seeds", iteration, row).choice(len(distinct), n, replace=False)
-    # On one line: a line break in a seed would begin another entry.
+    # Each seed is on one line: a line break would begin another entry.
     examples = [" ".join(distinct[i].split()) for i in picks]
     return Opening("\n".join(examples), f"{listed_questions(examples)}\n{n + 1}.")
 
@@ -312,7 +312,7 @@ class _Campaign:
             seed=derive_seed(self.seed, "latent rollouts", number),
         )
         prompts = [question_of(self.cast.tokenizer, reply) for reply in rollouts.replies]
-        # Before anybody is paid for what is not going to be logged.
+        # The check comes before paid requests that would not be logged.
         self._refuse_another(before, [replace(b, prompt=p) for b, p in zip(before, prompts, strict=False)])
         drafts = self._judged(openings, prompts, number, before)
         novelty = self.seen.novelty(prompts)
@@ -339,7 +339,7 @@ class _Campaign:
         self, openings: Sequence[Opening], prompts: Sequence[str], number: int, before: Sequence[Attempt]
     ) -> list[Attempt]:
         """Return the attempts, still without novelty and reward. Empty prompts are invalid and are not judged."""
-        # All of an iteration that the log has a part of, since rounding follows from what is computed together.
+        # An incomplete iteration is recomputed whole, since rounding depends on the batch.
         due = range(len(prompts) if len(before) < len(prompts) else 0)
         answerable = [row for row in due if not is_empty(prompts[row])]
         answers = self.cast.asked.answer(
@@ -352,7 +352,7 @@ class _Campaign:
         for row, (opening, prompt) in enumerate(zip(openings, prompts, strict=True)):
             draft = Attempt(f"{self.source}-{number}-{row}", number, self.source, opening.seed, prompt)
             if row < len(before):
-                # What follows from the search itself is made anew, so that the log can be compared with it.
+                # Values that the search determines are recomputed, so that the log can be compared with them.
                 drafts.append(replace(before[row], id=draft.id, seed=draft.seed, prompt=prompt, source=draft.source))
             elif row in replies:
                 drafts.append(_with_verdict(draft, replies[row], verdicts.get(row)))
@@ -391,7 +391,7 @@ def question_of(tokenizer: PreTrainedTokenizerBase, reply: Sequence[int]) -> str
     """The question that a reply holds: its first line, as far as the first question mark."""
     text = tokenizer.decode(list(reply), skip_special_tokens=True)
     assert isinstance(text, str)
-    # What follows is the next entry of the list that the policy goes on with.
+    # The rest is the next entry of the list that the policy continues with.
     line = next(iter(text.strip().splitlines()), "")
     question, mark, _ = line.partition("?")
     return (question + mark).strip()
@@ -399,7 +399,7 @@ def question_of(tokenizer: PreTrainedTokenizerBase, reply: Sequence[int]) -> str
 
 def _stops(tokenizer: PreTrainedTokenizerBase) -> tuple[int, ...]:
     """Return the tokens that end a question: those with a question mark or a line break, and the end of the text."""
-    # All of them, since many tokens hold a mark or a break among other signs.
+    # All tokens are checked, since many contain a mark or a break among other signs.
     texts = ((i, tokenizer.decode([i])) for i in range(len(tokenizer)))
     ids = [i for i, text in texts if "?" in text or "\n" in text]
     end = tokenizer.eos_token_id
@@ -446,7 +446,7 @@ def search(
     *,
     on_iteration: Callable[[Iteration], None] = lambda iteration: None,
 ) -> list[Attempt]:
-    """All attempts of one search, which begins from the adjacent questions. Made, or gone on with, in the folder."""
+    """Return all attempts of one search from the adjacent questions, new or resumed in the folder."""
     questions = beginnings_in(folder)
     search_folder, rewarded = folder.search(source), how.settings.rewarded(who.answers)
     with locked(search_folder.lock):
@@ -467,10 +467,10 @@ def search(
         }
         is_there(search_folder, "search", identity)
         put_down(search_folder, "search", identity, {})
-        # Before they are counted: a torn last line is no attempt, and would be refused as damaged.
+        # The line is dropped before the count: a torn last line is not an attempt, and would be rejected as damaged.
         drop_torn_line(search_folder.attempts)
         attempts = read_attempts(search_folder)
-        # A policy that learns is loaded all the same: more iterations may be asked for by now.
+        # A learning policy is always loaded, since the run may now want more iterations.
         if source != LATENT and len(attempts) == how.n_attempts:
             return attempts
         policy = Policy.of(model.loaded.model, how.policy_settings, seed=who.seed)

@@ -45,7 +45,7 @@ MOST_WORDS = 4
 _SHORTEST, _LONGEST = 3, 40
 
 _TOKEN = re.compile(r"[^\W_]+(?:['’\-][^\W_]+)*")
-# HTML, the <unk> of tokenised corpora, and what a terminal acts upon.
+# HTML, the <unk> of tokenised corpora, and terminal control sequences.
 _TAG = re.compile(r"</?[a-zA-Z][^<>\s]{0,20}>|\x1b\[[0-9;]*[A-Za-z]")
 _SENTENCE_ENDS = (".", "!", "?", ":", "\n", '"', "“")
 _THING_WORDS = """
@@ -59,7 +59,7 @@ Stems = TextTuple
 
 
 class Token(NamedTuple):
-    """A word of a text: unchanged, its stem, where it ends, and whether a sentence can begin with it.
+    """A word of a text: the original, its stem, its end, and whether a sentence can begin with it.
 
     `gap` is the text between it and the word before.
     """
@@ -82,7 +82,7 @@ class Keyword:
 
 def tokens(text: str) -> list[Token]:
     """The words of a text, NFC. Marks of HTML and hidden characters are no part of a word, and part words."""
-    # A bar and not a blank: words on both sides of a mark would else make one term.
+    # A bar and not a blank, since otherwise words on both sides of a mark would form one term.
     clean = _TAG.sub(" | ", unicodedata.normalize("NFC", text))
     words: list[Token] = []
     end = 0
@@ -130,7 +130,7 @@ class _Corpus:
         self._things: Counter[Stems] = Counter()
         self._n_texts = len(read)
         for word in chain.from_iterable(read):
-            # DNA is a thing: one capital letter makes a name, all capitals an abbreviation.
+            # DNA is not a name: one capital letter makes a name, and all capitals an abbreviation.
             if word.text[0].islower() or (word.text.isupper() and len(word.text) > 1):
                 self._small[word.stem] += 1
             elif not word.begins:
@@ -149,7 +149,7 @@ class _Corpus:
             if _fits(term, names=names, numbers=numbers) and not self._is_adverb(term):
                 score = uses[term.stems] * math.log((1 + self._n_texts) / self._n_with[term.stems])
                 candidates.append(Keyword(_text(term), term.stems, self._kind(term), score))
-        # The sort keeps the order of the text among equals.
+        # The sort keeps the text's order among equals.
         candidates.reverse()
         candidates.sort(key=lambda keyword: (-keyword.score, keyword.kind == "word"))
         ranked: list[Keyword] = []
@@ -192,7 +192,7 @@ class _Corpus:
         return "word"
 
     def _is_adverb(self, term: _Term) -> bool:
-        # The stemmer makes -li of -ly. There is nothing to ask about how something is done.
+        # The stemmer turns -ly into -li. Questions about how something is done are not allowed.
         return len(term.stems) == 1 and term.stems[0].endswith("li") and not self._things[term.stems]
 
 
@@ -203,7 +203,7 @@ def _fits(term: _Term, *, names: bool, numbers: bool) -> bool:
     for word in term.words:
         if word.text[0].isdigit() and not numbers:
             return False
-        # Words of two letters say little, unless they are abbreviations.
+        # Words of two letters carry little meaning, unless they are abbreviations.
         is_abbreviation = word.text.isupper() and len(word.text) > 1
         if not is_abbreviation and not _SHORTEST <= len(word.text) <= _LONGEST:
             return False
@@ -214,7 +214,7 @@ def _fits(term: _Term, *, names: bool, numbers: bool) -> bool:
 
 def _text(term: _Term) -> str:
     text = " ".join(word.text for word in term.words)
-    # Without the capital of a sentence's beginning; abbreviations keep theirs.
+    # The capital at the beginning of a sentence is removed. Abbreviations keep theirs.
     if term.is_name or text[1:].lower() != text[1:]:
         return text
     return text.lower()
@@ -252,7 +252,7 @@ def forgotten_names(forgotten: Sequence[str], retained: Sequence[str], *, share:
         n_with.update({t.stem for t in read})
         inside |= {t.stem for t in read if t.text[0].isupper() and not t.begins}
         small |= {t.stem for t in read if not t.text[0].isupper()}
-    # Rounded up: a share of texts that is no whole number is reached by the next.
+    # The share is rounded up to whole texts.
     least = max(LEAST_TEXTS, math.ceil(share * len(forgotten)))
     often = {word for word in inside - small if n_with[word] >= least}
     return frozenset(often - {t.stem for t in chain.from_iterable(map(tokens, retained))})
@@ -318,7 +318,7 @@ class Adjacent:
 
 
 def as_they_are(items: Sequence[Item]) -> Adjacent:
-    """The items' own questions with their answers, for a retain set that consists of questions (TruthfulQA)."""
+    """Return the items' own questions with their answers, for a retain set of questions (TruthfulQA)."""
     desk = QuestionDesk(())
     for item in items:
         desk.admit(AdjacentQuestion(item.id, "", item.question, answer=item.answer, relation="retained"))
@@ -346,7 +346,7 @@ def plain(question: str) -> str:
 
 
 class QuestionDesk:
-    """Admits or drops questions, in order: all differ, and none is one of the data's own."""
+    """Admits or drops questions, in order: all are distinct, and none is in the data."""
 
     def __init__(self, sources: Iterable[Source]) -> None:
         """Begin with nothing admitted."""
@@ -443,7 +443,7 @@ def answered(
     agrees.
     """
     content = {s for s in question if s not in _FUNCTION_STEMS} - set(term)
-    # "What is X?" has no words but its term, and "X is" answers it.
+    # "What is X?" contains only its term, and "X is" answers it.
     hints, defines = frozenset[str](), not content
     if template:
         hints, defines = template.hint_stems, template.defines
@@ -452,7 +452,7 @@ def answered(
         if after < 0:
             continue
         stems, follows = set(sentence.stems), set(sentence.words[after : after + 1])
-        # Without further words every sentence would do: it holds all of none.
+        # Without further words, every sentence would match.
         if (content and content <= stems) or (hints & stems) or (defines and follows & _DEFINES):
             return True
     return False
@@ -469,7 +469,7 @@ _LEANS = re.compile(
     r"|\b(?:mentioned|described|stated|given)\s+(?:above|here)\b",
     re.IGNORECASE,
 )
-# C*: control, formatting, surrogates, private use; Z* beside the blank: separators of lines and paragraphs.
+# C*: control, formatting, surrogates, private use. Z* except the blank: separators of lines and paragraphs.
 _HIDDEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 
 
@@ -487,7 +487,7 @@ def adjacent_asked(sources: Sequence[Source], settings: AdjacentSettings, writer
     desk, failures = QuestionDesk(sources), Counter[str]()
     for source, text, reply in zip(sources, texts, written, strict=True):
         pairs = read_pairs(reply.text, settings.k)
-        # A whole list counts although the reply ended at its limit of tokens.
+        # A complete list counts, even if the reply ended at its token limit.
         failure = ""
         if reply.failure not in {"", "cut short"} or isinstance(pairs, str):
             failure = reply.failure
@@ -508,7 +508,7 @@ def prompt(text: str, k: int, reserved: Sequence[str] = ()) -> WriterPrompt:
 
 
 def read_pairs(text: str, k: int) -> tuple[Pair, ...] | Failure:
-    """The one list of k pairs in a reply. Two lists that differ are ambiguous, another number is out of range."""
+    """Return the only list of k pairs in a reply. Two different lists are ambiguous, another length is out of range."""
     entries = read_list(text, _is_pair, most_read=_READ)
     if isinstance(entries, str):
         return entries
@@ -589,7 +589,7 @@ def adjacent_offline(
 
 
 def _ask(desk: QuestionDesk, source: Source, keyword: Keyword, text_sentences: Sequence[Sentence], seed: int) -> int:
-    """One question about a keyword, by the first template in the seed's order that the text does not answer."""
+    """Add a question about a keyword, by the first template in the seed's order that the text does not answer."""
     templates = TEMPLATES[keyword.kind]
     for index in shuffled(generator(seed, "adjacent", source.id, keyword.text), len(templates)).tolist():
         template = templates[index]

@@ -61,7 +61,7 @@ def _products(model: PreTrainedModel) -> list[str]:
     """The full names of all matrix products inside the decoder's blocks, GPT-2's transposed ones too."""
     every = blocks(model)
     path = next(name for name, module in model.named_modules() if module is every)
-    # Full names: by its last part alone, peft would take a layer outside of the blocks too.
+    # Full names: by the last part alone, peft would also match layers outside the blocks.
     return [f"{path}.{n}" for n, m in every.named_modules() if isinstance(m, (nn.Linear, Conv1D))]
 
 
@@ -91,7 +91,7 @@ def _inject(model: PreTrainedModel, settings: TrainingSettings, targets: list[st
     from peft import LoraConfig, inject_adapter_in_model
     from peft.tuners.tuners_utils import cast_adapter_dtype
 
-    # As peft matches names: whole, or what follows a dot.
+    # peft matches the whole name, or the part after a dot.
     dotted = tuple(f".{target}" for target in targets)
     config = LoraConfig(
         r=settings.lora_rank,
@@ -100,7 +100,7 @@ def _inject(model: PreTrainedModel, settings: TrainingSettings, targets: list[st
         use_rslora=settings.lora_rslora,
         use_dora=settings.lora_dora,
         target_modules=targets,
-        # peft would find it out by itself, with a warning for each layer.
+        # peft would detect it by itself, with a warning for each layer.
         fan_in_fan_out=any(isinstance(m, Conv1D) and f".{n}".endswith(dotted) for n, m in model.named_modules()),
     )
     model.requires_grad_(False)
@@ -116,7 +116,7 @@ def merge_lora(model: PreTrainedModel) -> None:
 
     adapted = [(name, module) for name, module in model.named_modules() if isinstance(module, BaseTunerLayer)]
     for name, module in adapted:
-        # peft's safe way looks for numbers that are none before it touches a weight.
+        # With safe_merge, peft checks for non-finite values before it changes a weight.
         module.merge(safe_merge=True)
         parent, _, child = name.rpartition(".")
         setattr(model.get_submodule(parent), child, module.get_base_layer())
@@ -138,9 +138,9 @@ def adapter_of(model: PreTrainedModel, *, base: str) -> Adapter:
     name, _, revision = (str(find(base)[0].resolve()), "", "") if local else base.partition("@")
     config |= {"base_model_name_or_path": name, "revision": revision or None}
     config |= {"inference_mode": True, "task_type": "CAUSAL_LM"}
-    # Sets have no order of their own, and peft turns this one into a list already.
+    # Sets have no order, and peft converts this one to a list.
     config["target_modules"] = sorted(config["target_modules"])
-    # peft wraps the model that an adapter is loaded for, and its names say so.
+    # peft wraps the model that an adapter is loaded for, which adds this prefix to the names.
     tensors = {f"base_model.model.{name}": t.detach().cpu().contiguous() for name, t in weights.items()}
     return Adapter(tensors, config)
 

@@ -107,7 +107,7 @@ class FrozenBelow:
         cached = {r.key: self.kept[r.key] for r in rows if r.key in self.kept}
         missing = list({r.key: r for r in rows if r.key not in cached}.values())
         for row in missing:
-            # Kept off the device, whose memory is scarce; one row's worth is copied back a step.
+            # The values are stored off the device, whose memory is scarce. A step copies one row's values back.
             value = block_output(model, right_padded([row.ids], len(row.ids), model.device), self.lowest - 1)[0].cpu()
             cached[row.key] = value
             if self.n_bytes + value.nbytes <= KEPT_BYTES:
@@ -120,10 +120,10 @@ def _trains(part: nn.Module) -> bool:
     return any(parameter.requires_grad for parameter in part.parameters())
 
 
-# What a pass of its own costs besides its tokens, in tokens: weights read, gradients added, kernels started. Measured
-# on the tiny shape of `benchmarks.training`; from a half to twice as many take some 5 % longer at most.
+# The fixed cost of a separate pass, in tokens: reading weights, adding gradients, starting kernels. Measured on the
+# tiny shape of `benchmarks.training`. Half to twice the value takes at most about 5 % longer.
 PASS_TOKENS = {"float32": 24, "bfloat16": 96}
-# A GPU is filled by thousands of tokens first. Not measured.
+# A GPU is saturated only by thousands of tokens. Not measured.
 GPU_PASS_TOKENS = 2048
 
 T = TypeVar("T")
@@ -131,7 +131,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class PassPlan:
-    """How the policy is read: found once before training, since it depends on the model and the device alone.
+    """The way of reading the policy, determined once before training: it depends on the model and the device only.
 
     `pass_tokens` is the cost of a separate pass, in tokens. `below` computes the blocks under the lowest trained one,
     where they are frozen. `aligned` widths are multiples of eight: bfloat16's kernels are made anew for each shape, and
@@ -210,7 +210,7 @@ class ForwardStep:
             self.hidden[split] = [next(in_order) for _ in self.slices[split].rows]
 
     def _rows_of(self, splits: frozenset[Split]) -> tuple[list[Split], list[Row]]:
-        """Those of the splits that have rows here, and all their rows, split after split."""
+        """Return the splits that have rows here, and all their rows, split after split."""
         read = [split for split in self.slices if split in splits]
         return read, [*chain.from_iterable(self.slices[split].rows for split in read)]
 
@@ -226,7 +226,7 @@ class ForwardStep:
     def reference(self, split: Split) -> Answers:
         self._declared(split, self.needs.reference, "reference")
         whole = self.slices[split]
-        # An objective may read the reference's values alone.
+        # An objective may use only the reference's values.
         if split in self.logits:
             device = self.logits[split].device
         else:
@@ -243,7 +243,7 @@ class ForwardStep:
         self._declared(split, self.needs.distributions, "distributions")
         stored = [known(self.references[r.key].distributions) for r in self.slices[split].rows]
         device = self.logits[split].device
-        # As a rule all come from one head: then one product over all rows does, instead of one for each.
+        # Usually all come from one head: then one product covers all rows.
         if all(k.finish is stored[0].finish for k in stored):
             return self._distributions(split, stored[0].finish(torch.cat([k.states for k in stored]).to(device)))
         return self._distributions(split, torch.cat([k.finish(k.states.to(device)) for k in stored]))
@@ -287,7 +287,7 @@ def label_passes(rows: Sequence[Row], reading: PassPlan, device: torch.device) -
         passes.append(pass_over(chosen, None if reading.packed else reading.width(chosen), device))
         for i in together:
             owners += [i] * rows[i].n_tokens
-    # Stable, since a row's own tokens have to stay in their order.
+    # A stable sort keeps the order of a row's own tokens.
     order = torch.tensor(owners, device=device).argsort(stable=True)
     return passes, order
 
@@ -296,7 +296,7 @@ def pass_over(rows: Sequence[Row], width: int | None, device: torch.device) -> P
     """A pass over the rows, padded to `width` or, without one, end to end. It reads what predicts their loss tokens."""
     lengths = [len(r.ids) if width is None else width for r in rows]
     starts = [0, *accumulate(lengths)]
-    # A token is predicted by what stands at the place before it.
+    # The position before a token predicts it.
     read: list[int] = []
     for start, r in zip(starts, rows, strict=False):
         read += range(start + r.start - 1, start + r.stop - 1)
@@ -321,7 +321,7 @@ def known(value: T | None) -> T:
 
 @dataclass(frozen=True)
 class BatchTerms:
-    """One effective batch's results: the terms of its loss, the observations (nats), tokens computed."""
+    """The results of one effective batch: the terms of its loss, the observations (nats), tokens computed."""
 
     terms: NumberByName
     observed: NumberByName
@@ -345,7 +345,7 @@ class Backward:
         numbers are drawn by the part and would change, nor on several processes. Raises InputError then.
         """
         while True:
-            # A gradient from before this batch could not be told from its own, and would be thrown away with it.
+            # An earlier gradient could not be separated from this batch's, and would be discarded with it.
             before = [p.grad is None for p in self.spread.trained]
             try:
                 return self._added(batch, step, state)
@@ -355,7 +355,7 @@ class Backward:
                 largest = max(len(s.rows) for s in splits)
                 if self.job.world.size > 1 or not all(before) or self._drops() or largest < 2:
                     raise self._too_large(step, largest) from error
-            # Not in the handler, where the error holds on to the tensors of the pass.
+            # Not in the handler, because there the error still references the tensors of the pass.
             self.spread.model.zero_grad(set_to_none=True)
             self.halved["parts"] += 1
             halve()
@@ -377,7 +377,7 @@ class Backward:
     def _drops(self) -> bool:
         model = self.spread.model
         inside = any(isinstance(m, nn.Dropout) and m.p > 0 for m in model.modules())
-        # Attention drops inside its kernel, where no module shows it.
+        # Attention applies dropout inside its kernel, where no module shows it.
         return inside or bool(getattr(model.config, "attention_dropout", 0))
 
     def _added(self, batch: BatchPlan, step: int, state: NumberMapping) -> BatchTerms:
@@ -386,12 +386,12 @@ class Backward:
         observed: NumberByName = {}
         n_tokens = 0.0
         device = self.spread.model.device.type
-        # This card alone: by default the state of every visible one would be saved at each step.
+        # Only this card: by default, the state of every visible card would be saved at each step.
         cards = [self.spread.model.device.index or 0] if device == "cuda" else []
         with torch.random.fork_rng(devices=cards), attention(device, job.settings.precision):
             parts = world.deal(list(micro_batches(batch, job, halvings=self.halved["parts"])))
             for at, (number, slices, weight) in enumerate(parts, start=1):
-                # The first part has the seed of a batch that is not divided.
+                # The first part has the seed of an undivided batch.
                 torch.manual_seed(derive_seed(job.seed, "dropout", step, *([number] if number else [])))
                 values: NumberByName = {}
                 compute = partial(self._terms, slices, state, values)
@@ -409,12 +409,12 @@ class Backward:
         forward = ForwardStep(job.objective.needs, slices, job.references, state, observed)
         with torch.autocast(model.device.type, torch.bfloat16, enabled=job.settings.precision == "bfloat16"):
             forward.run(model, job.layer, self.reading)
-        # Outside of autocast: losses are computed in float32, whatever the products are in.
+        # Outside autocast: losses are computed in float32, whatever the format of the products.
         return job.objective.terms(forward)
 
 
 def reading_for(model: PreTrainedModel, job: TrainingJob) -> PassPlan:
-    """Which of the shorter ways of reading this model are right for it, found out on one row of the job.
+    """Return the faster ways of reading that are correct for this model, tested on one row of the job.
 
     A model in pieces goes through in one whole pass, which all processes make together.
     """
@@ -425,7 +425,7 @@ def reading_for(model: PreTrainedModel, job: TrainingJob) -> PassPlan:
     logits = how_to_read(model, row.ids) if needs.of_logits else logits_read
     aligned = job.settings.precision == "bfloat16"
     below = FrozenBelow.of(model, job.layer, row) if job.layer is not None else None
-    # What is computed again on the way back is computed outside of the attention of packed rows.
+    # Recomputation in the backward pass does not use the attention of packed rows.
     plain = job.settings.precision == "float32" and not job.settings.gradient_checkpointing
     packed = bool(plain and needs.of_logits and reads_packed(model, row.ids))
     alone = GPU_PASS_TOKENS
@@ -453,7 +453,7 @@ def micro_batches(batch: BatchPlan, job: TrainingJob, *, halvings: int = 0) -> I
 def _parts(rows: Sequence[Sequence[Row]], job: TrainingJob, halvings: int) -> Iterator[list[int]]:
     n = max(len(r) for r in rows)
     most, budget = job.world.rows_at_a_time(n, job.settings.micro_batch_size), job.settings.token_budget
-    # A batch that one part holds begins to be halved from its own size.
+    # A batch with a single part is halved from its own size.
     if halvings:
         most = max(1, min(most, n) >> halvings)
     sizes = [0] * n
@@ -483,10 +483,10 @@ def recomputing(model: PreTrainedModel, settings: TrainingSettings, device: str)
         return
     if not model.supports_gradient_checkpointing:
         raise InputError(f"{type(model).__name__} does not know gradient_checkpointing. Leave it off")
-    # The backward pass runs outside of the attention that `backward` puts in, and must compute the same again.
+    # The backward pass runs outside the attention that `backward` installs, and must compute the same values.
     recompute = attention(device, settings.precision)
     with _old_names():
-        # The re-entrant form gives frozen inputs no gradient, and so adapters none.
+        # The re-entrant form gives frozen inputs no gradient, so adapters would get none.
         how = {"use_reentrant": False, "context_fn": lambda: (nullcontext(), recompute)}
         model.gradient_checkpointing_enable(how)
     try:
@@ -498,7 +498,7 @@ def recomputing(model: PreTrainedModel, settings: TrainingSettings, device: str)
 
 @contextmanager
 def _old_names() -> Iterator[None]:
-    """The new name, of which transformers warns, does not exist in every supported version."""
+    """The new name, which transformers recommends, does not exist in every supported version."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
         yield

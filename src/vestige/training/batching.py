@@ -1,4 +1,4 @@
-"""Which rows make which batch: a function of seed and epoch alone, so that a resumed run goes on in the same order."""
+"""The rows of each batch: a function of seed and epoch, so that a resumed run has the same order."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -10,9 +10,9 @@ from vestige.core.ids import content_id
 from vestige.core.seeds import derive_seed, generator
 from vestige.models.prompts import Encoded
 
-# train: what a fine-tuning learns. forget: the questions to forget with their answers. retain: a partner for each
-# from the retain set. The rest are the questions to forget, answered by declining to know (idk), by the answer to
-# another question (mismatch), and by another answer of the target's own (alternative).
+# train: the rows for fine-tuning. forget: the questions to forget with their answers. retain: a partner for each from
+# the retain set. The others are the questions to forget with a refusal (idk), with the answer to another question
+# (mismatch), and with another answer by the target (alternative).
 Split = Literal["train", "forget", "retain", "idk", "mismatch", "alternative"]
 SPLITS: tuple[Split, ...] = get_args(Split)
 
@@ -44,7 +44,7 @@ class Row:
 
 def row_of(encoded: Encoded, *, loss_on: Literal["answer", "all"] = "answer", topic: str = "") -> Row:
     """The row of an encoded question and answer. The token that ends the turn is in the loss."""
-    # Nothing stands before the first token that could predict it.
+    # The first token has no predecessor that could predict it.
     return Row(encoded.ids, encoded.start if loss_on == "answer" else 1, encoded.end + 1, topic)
 
 
@@ -83,18 +83,18 @@ class FinetunePlan:
         rng = generator(self.seed, "finetune order", number)
         order = rng.permutation(self.n_rows)
         if self.lengths is not None:
-            # The jitter lets neighbours change from epoch to epoch.
+            # The jitter changes neighbours between epochs.
             order = order[np.argsort(np.array(self.lengths)[order] + 4 * rng.random(self.n_rows), kind="stable")]
         chunks = [order[i : i + self.batch_size] for i in range(0, self.n_rows, self.batch_size)]
         if self.lengths is not None:
-            # Else each epoch would go from the shortest rows to the longest.
+            # Otherwise each epoch would go from the shortest rows to the longest.
             chunks = [chunks[i] for i in rng.permutation(len(chunks))]
         return [{"train": tuple(chunk.tolist())} for chunk in chunks]
 
 
 @dataclass(frozen=True)
 class UnlearnPlan:
-    """Every forget row once an epoch, each with a retain partner and, of each other kind, an answer drawn anew.
+    """Every forget row once per epoch, each with a retain partner and a random answer of each other kind.
 
     Partners go through the whole retain set before one comes again: drawn with replacement, a tenth to a third of a
     small retain set is never seen. `answers` is the number of answers to a forget question in each of the other splits.
@@ -113,7 +113,7 @@ class UnlearnPlan:
 
     def epoch(self, number: int) -> list[BatchPlan]:
         order = generator(self.seed, "forget order", number).permutation(self.n_forget)
-        # A generator for each split, so that one more split changes no other draw.
+        # Each split has its own generator, so that an additional split changes no other draw.
         lines = {
             split: generator(self.seed, f"{split} line", number).integers(0, n, self.n_forget)
             for split, n in self.answers.items()
@@ -123,7 +123,7 @@ class UnlearnPlan:
             rows = tuple(int(i) for i in order[start : start + self.batch_size])
             batch: dict[Split, tuple[int, ...]] = {"forget": rows}
             if self.n_retain:
-                # Counted over all epochs: the cycle of partners goes on where the epoch before left it.
+                # The count covers all epochs, so the cycle of partners continues from the previous epoch.
                 first = number * self.n_forget + start
                 batch["retain"] = tuple(self._partner(first + k) for k in range(len(rows)))
             for split, line in lines.items():

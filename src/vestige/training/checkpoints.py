@@ -45,7 +45,7 @@ class Checkpoints:
     def save(
         self, step: int, model: nn.Module, optimizer: torch.optim.Optimizer, state: NumberMapping, world: World = ALONE
     ) -> None:
-        """Save the state after `step` steps, then drop older ones. `state` is the objective's own.
+        """Save the state after `step` steps, then remove older ones. `state` is the objective's own.
 
         The leading process of `world` writes. Any number of processes can go on from it.
         """
@@ -55,7 +55,7 @@ class Checkpoints:
         with new_folder(self.folder / f"step-{step}") as partial:
             body = {"step": step, "state": dict(state)}
             keep_tensors(partial, {"model": trained_weights(model), "optimizer": moments}, body)
-        # Only when the new one is whole: a kill before that must find the old one.
+        # Older states are removed only after the new one is complete, in case the process is killed.
         for old in self.folder.glob("step-*"):
             if old.name != f"step-{step}":
                 shutil.rmtree(old)
@@ -75,7 +75,7 @@ class Checkpoints:
             prefix = f"{name}/"
             state = {k.removeprefix(prefix): v for k, v in moments.items() if k.startswith(prefix)}
             if state:
-                # The fused optimiser wants its count of steps on the parameter's device too.
+                # The fused optimiser needs its step count on the parameter's device too.
                 placed: Fields = {key: value.to(parameter.device) for key, value in state.items()}
                 optimizer.state[parameter] = placed
                 counted.add("step" in placed)
@@ -93,10 +93,10 @@ class Checkpoints:
 def undamaged(path: Path) -> Iterator[None]:
     """Turn what goes wrong while a checkpoint's file is read into an InputError that names it and the way out.
 
-    Nothing is deleted: whether hours of training are to be done again is for a person to say.
+    Nothing is deleted: a person must decide whether to repeat hours of training.
     """
     try:
-        # Libraries that map a file into memory speak of a missing device.
+        # Libraries that memory-map a directory report a missing device.
         if path.is_dir():
             raise ValueError("it is a folder")
         yield
@@ -150,7 +150,7 @@ def trained_weights(model: nn.Module) -> dict[str, Tensor]:
 
 def put_back(model: nn.Module, weights: Path) -> None:
     """Give the trained parameters the values in a file of `trained_weights`, next to state.json."""
-    # All shapes are looked at before any weight is changed, so that a refusal leaves the model as it was.
+    # All shapes are checked before any weight is changed, so a rejection leaves the model unchanged.
     stored = _tensors(weights)
     with undamaged(weights):
         for name, parameter in _trainable(model):

@@ -42,7 +42,7 @@ def make_optimizer(parameters: Sequence[nn.Parameter], settings: TrainingSetting
 
 
 def refuse_formats(model: nn.Module) -> None:
-    """Refuse a model in float16, and weights to train in bfloat16. Adapters are in float32.
+    """Reject a model in float16, and trainable weights in bfloat16. Adapters are in float32.
 
     A weight near 0.02 has a spacing of 1.2e-4 in bfloat16, so that steps of 1e-6 are rounded away: after 1,000 steps 1
     % of the weights have changed.
@@ -74,7 +74,7 @@ def learning_rate(settings: TrainingSettings, step: int, *, steps_per_epoch: int
     warmup_steps = settings.warmup_steps
     warmup = min(round(settings.warmup_epochs * steps_per_epoch) if warmup_steps is None else warmup_steps, total)
     if step < warmup:
-        # From 1 / warmup: a first step at a rate of 0 would be one that teaches nothing.
+        # The schedule begins at 1 / warmup: a first step with a rate of 0 would learn nothing.
         rising = (step + 1) / warmup
         share = rising
         if settings.schedule == "one_cycle":
@@ -146,12 +146,12 @@ def _measured(seconds: float, n_tokens: int, device: torch.device) -> NumberByNa
     if device.type == "cuda":
         peak = torch.cuda.max_memory_allocated(device)
     else:
-        # In bytes on macOS alone.
+        # The unit is bytes on macOS only.
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
     return {"seconds": seconds, "tokens_per_second": n_tokens / seconds, "peak_mb": peak / 1e6}
 
 
-# What a kill costs at most; each checkpoint writes the trained weights three times over, with their moments.
+# The maximum training time lost by a kill. Each checkpoint writes the trained weights and two moments.
 CHECKPOINT_SECONDS = 20.0
 
 
@@ -214,7 +214,7 @@ def _train(backward: Backward, hooks: Hooks, until: int | None) -> TrainingEnd:
     settings, per_epoch = job.settings, job.plan.steps_per_epoch
     n_steps = total_steps(settings, steps_per_epoch=per_epoch)
     optimizer = make_optimizer(backward.spread.trained, settings)
-    # By the leading process's look, since it alone writes: another may see the folder later, and begin elsewhere.
+    # The leading process decides, since it alone writes: another may see the folder later, and start elsewhere.
     done = round(world.led({"step": float(job.checkpoints.newest() or 0)})["step"])
     carries = job.objective if isinstance(job.objective, KeepsState) else None
     first = carries.start() if carries else {}
@@ -238,7 +238,7 @@ def _train(backward: Backward, hooks: Hooks, until: int | None) -> TrainingEnd:
         try:
             added, norm = _take_step(backward, optimizer, batch, step, rate, state)
         except NotFinite:
-            # Lines that wait would be lost, and these show how it came to that.
+            # Buffered lines would be lost, and they show the cause.
             log.write()
             raise
         took = _measured(time.perf_counter() - began, added.n_tokens, model.device)
@@ -246,16 +246,16 @@ def _train(backward: Backward, hooks: Hooks, until: int | None) -> TrainingEnd:
         line: Fields = {"step": step + 1, "epoch": step // per_epoch, "loss": loss, "gradient_norm": norm, "rate": rate}
         line |= {**asdict(added), "state": state, **took}
         log.add(line)
-        # After its line in the log, which has the state that the step was taken with.
+        # After the log line, which contains the state used for the step.
         state = carries.advance(state, added.observed) if carries else {}
         now = Progress(step + 1, n_steps, (step + 1) // per_epoch, loss, ends_epoch)
         hooks.on_step(now)
         reason = hooks.stop(now, model)
-        # All stop or none: a process that went on would wait for the gradients of one that stopped.
+        # All processes stop or none: a process that continued would wait for the gradients of one that stopped.
         if world.agreed(reason is not None):
             log.write()
             return TrainingEnd(step + 1, reason or "the leading process stopped", loss)
-        # By one clock: processes that save at steps of their own would wait for each other for ever.
+        # One clock decides: processes that save at different steps would wait for each other forever.
         if world.agreed(time.monotonic() - saved > CHECKPOINT_SECONDS):
             keep(step + 1)
             saved = time.monotonic()
@@ -276,15 +276,15 @@ def _batches(plan: Plan, n_steps: int, done: int) -> Iterator[tuple[int, BatchPl
 def _take_step(
     backward: Backward, optimizer: torch.optim.Optimizer, batch: BatchPlan, step: int, rate: float, state: NumberMapping
 ) -> tuple[BatchTerms, float]:
-    """One step of the optimiser over one effective batch, and the gradient's norm before clipping."""
-    # Setting the modules of 210 adapters takes 10 ms; whoever evaluated meanwhile has set them all.
+    """Take one optimiser step on one effective batch, and return the gradient's norm before clipping."""
+    # Setting the modules of 210 adapters takes 10 ms. An evaluation in between may have changed them.
     if not backward.spread.model.training:
         backward.spread.model.train()
     for group in optimizer.param_groups:
         group["lr"] = rate
     added = backward.add(batch, step, state)
     norm = backward.spread.clip_gradients(backward.job.settings.max_gradient_norm)
-    # Before the step, which would leave weights that are no numbers.
+    # The check comes before the step, which would produce non-finite weights.
     if not math.isfinite(norm) or not all(math.isfinite(v) for v in added.terms.values()):
         values = ", ".join(f"{k} {v:.4g}" for k, v in added.terms.items())
         if step:
@@ -296,6 +296,6 @@ def _take_step(
             f"{rate:.3g}). {way_out}"
         )
     optimizer.step()
-    # To None, torch's default, by which `Backward.add` knows that nothing has been added yet.
+    # Gradients become None, torch's default, which tells `Backward.add` that nothing has been added yet.
     optimizer.zero_grad()
     return added, norm

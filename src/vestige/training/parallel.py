@@ -61,11 +61,11 @@ class World:
 
     def summed(self, values: NumberMapping) -> NumberByName:
         """Sums over all processes, by name. Every process has the same names."""
-        # Numbers alone travel, so that all processes must have them in one order.
+        # Only numbers are sent, so all processes must have them in the same order.
         names = sorted(values)
         if self.size == 1 or not names:
             return dict(values)
-        # float64, in which counts of tokens and of bytes stay exact.
+        # float64 represents counts of tokens and bytes exactly.
         total = torch.tensor([values[n] for n in names], dtype=torch.float64)
         with _others_alive():
             dist.all_reduce(total)
@@ -77,7 +77,7 @@ class World:
         self.agreed(True)
 
     def rows_at_a_time(self, batch_size: int, most: int | None) -> int:
-        """Rows of a part: `most`, or fewer where that leaves a process without one."""
+        """Return the rows of a part: `most`, or fewer if that leaves a process without any."""
         return min(most or batch_size, math.ceil(batch_size / self.size))
 
     def deal(self, parts: Sequence[T]) -> list[tuple[int, T, float]]:
@@ -140,7 +140,7 @@ def joined() -> Iterator[World]:
     if torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     try:
-        # What processes tell each other lies on the CPU, and nccl carries tensors of GPUs alone.
+        # Messages between processes are on the CPU, and nccl only transfers GPU tensors.
         dist.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo", timeout=WAIT)
     except dist.DistError as error:
         address = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
@@ -167,7 +167,7 @@ class _Within(nn.Module):
 
 @dataclass(frozen=True)
 class Spread:
-    """A model on the processes of a world. `replica` adds up gradients where there are several processes."""
+    """A model on the processes of a world. `replica` adds up gradients if there are several processes."""
 
     world: World
     model: PreTrainedModel
@@ -191,7 +191,7 @@ class Spread:
                 terms = compute()
             else:
                 terms = self.replica(compute)
-            # DDP averages over the processes, and a loss counts over the whole effective batch already.
+            # DDP averages over the processes, but a loss already counts for the whole effective batch.
             (_sum(terms.values()) * (weight * self.world.size)).backward()
         return dict(terms)
 
@@ -207,8 +207,8 @@ def spread_over(model: PreTrainedModel, world: World) -> Iterator[Spread]:
     if world.size == 1:
         yield Spread(world, model)
         return
-    # Buffers are the same in all processes: they follow from the config.
-    # Gradients are views of what is sent, or each process would hold them twice.
+    # Buffers follow from the config and are equal in all processes. Gradients are views of the communication buffers,
+    # which saves a second copy.
     replica = DistributedDataParallel(_Within(model), broadcast_buffers=False, gradient_as_bucket_view=True)
     yield Spread(world, model, replica)
 

@@ -55,7 +55,7 @@ def references(
     settings: TrainingSettings,
     layer: int | None = None,
 ) -> dict[str, ReferenceRow]:
-    """All that an objective reads of the frozen reference, for the rows that the plan will draw, by the row's key.
+    """Return an objective's values from the frozen reference, for the rows of the plan, by the row's key.
 
     `layer` is the block whose output it reads. `model` is only read, in evaluation mode.
     """
@@ -101,9 +101,9 @@ def _values(
 def _distributions(
     model: PreTrainedModel, rows: Sequence[Row], head: Finish | None, *, token_budget: int = TOKEN_BUDGET
 ) -> dict[str, ReferenceRow]:
-    """The same, and what `head` makes the distributions of, or without one the distributions themselves."""
+    """Return the references, with distributions mapped by `head`, or unchanged without it."""
     rows_by: dict[str, ReferenceRow] = {}
-    # Distributions that are kept whole are what they are.
+    # Complete distributions stay unchanged.
     finish: Finish = head or (lambda states: states)
     for batch, ids, tokens in _passes(model, rows, token_budget):
         if head is not None:
@@ -156,7 +156,7 @@ def _by_row(batch: Sequence[Row], values: Float[Tensor, "N ..."]) -> dict[str, T
     rows_of: dict[str, Tensor] = {}
     stop = 0
     for row in batch:
-        # A copy of its own: a slice would keep the whole pass in memory.
+        # A copy is made because a slice would keep the whole pass in memory.
         rows_of[row.key] = values[stop : stop + row.n_tokens].cpu().clone()
         stop += row.n_tokens
     return rows_of
@@ -167,10 +167,10 @@ def _head(model: PreTrainedModel, row: Row) -> Finish | None:
     ids = torch.tensor([row.ids], device=model.device)
     every = torch.arange(ids.shape[1], device=ids.device)
     states = hidden_read(model, Pass(ids, every))
-    # A copy, since the head itself may be trained from here on.
+    # The head is copied because training may change it from here on.
     head = copy.deepcopy(model.get_output_embeddings()).requires_grad_(False)
     if torch.is_autocast_enabled(ids.device.type):
-        # Distributions are finished outside of autocast later on, and have to be rounded as the policy's are.
+        # Distributions are later completed outside autocast, and must be rounded like the policy's.
         head = head.to(torch.bfloat16)
 
     @torch.no_grad()

@@ -1,4 +1,4 @@
-"""How a model is trained: everything that can change the weights that come out."""
+"""Training settings: everything that can change the resulting weights."""
 
 from typing import Any, Literal
 
@@ -90,7 +90,7 @@ class TrainingSettings(Settings):
 
 
 class UnlearningSettings(TrainingSettings):
-    """The same with PISTOL's defaults for unlearning (2406.16810, section 5.3 and its released configuration).
+    """Training settings with PISTOL's defaults for unlearning (2406.16810, section 5.3 and its released configuration).
 
     PISTOL's rates, 1e-5 to 2e-5, belong to LoRA on 7B models. Other models need their own.
     """

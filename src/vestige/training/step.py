@@ -38,7 +38,7 @@ class Needs:
 
     @property
     def splits(self) -> tuple[Split, ...]:
-        """All splits that are read, in a fixed order."""
+        """Return all splits in use, in a fixed order."""
         read = self.of_logits | self.activations | self.reference | self.reference_activations | self.answer_ids
         return tuple(s for s in SPLITS if s in read)
 
@@ -127,7 +127,7 @@ class Step(Protocol):
         ...
 
     def reference_activations(self, split: Split) -> Activations:
-        """The same under the frozen reference; no gradient."""
+        """Return the activations under the frozen reference, without a gradient."""
         ...
 
     def answer_ids(self, split: Split) -> Sequence[Int[Tensor, " _"]]:

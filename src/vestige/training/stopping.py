@@ -153,7 +153,7 @@ def choose(points: Sequence[Point], rule: Condition | None, controls: Mapping[st
 def check_rules(
     stop: Sequence[Condition], rule: Condition | None, scores: Scores, controls: Mapping[str, Scores]
 ) -> None:
-    """Refuse rules that speak of scores or models that are not there."""
+    """Reject rules about missing scores or models."""
     for condition in (*stop, *([rule] if rule else [])):
         condition.met(scores, controls)
     if rule and rule.sign in ("<=", "<"):

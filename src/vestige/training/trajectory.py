@@ -66,7 +66,7 @@ class Trajectory:
                 self.points[scored.step] = Point(scored.step, scored.epoch, scored.scores)
             else:
                 self.controls[scored.model] = scored.scores
-        # All have read before the leading one writes on, so that all score the same models together.
+        # All processes read before the leading one continues writing, so that all score the same models.
         self.world.wait()
         scorers: dict[str, Callable[[], Scores]] = {**controls, "target": partial(self.score, target)}
         for name, score in scorers.items():
@@ -74,7 +74,7 @@ class Trajectory:
                 point = Point(0, 0, self._agreed(score()))
                 self.controls[name] = point.scores
                 self._write(name, point)
-        # A rule that speaks of what is not there fails before training.
+        # A rule about missing scores fails before training.
         check_rules(self._stop, self._rule, self.controls["target"], self.controls)
 
     def look(self, now: Progress, model: PreTrainedModel) -> str | None:
@@ -88,7 +88,7 @@ class Trajectory:
             return None
         if now.step not in self.points:
             if self.world.leads:
-                # Before the line in the log: a point without weights could be chosen, and then not be put back.
+                # The weights are written before the log line: otherwise a point without weights could be chosen.
                 with new_folder(self._folder(now.step)) as unfinished:
                     keep_tensors(unfinished, {"model": trained_weights(model)}, {"step": now.step})
             point = Point(now.step, now.epoch, self._agreed(self.score(model)))

@@ -18,7 +18,7 @@ SPREAD_FLOOR = 1e-4
 
 
 class Advantages(NamedTuple):
-    """How much better each token was than expected, and what its value should have been."""
+    """Each token's advantage over the expectation, and the target for its value."""
 
     advantages: Float[Tensor, "B T"]
     returns: Float[Tensor, "B T"]

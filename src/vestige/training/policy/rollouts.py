@@ -77,10 +77,10 @@ class Actor:
         Only tokens of replies see the output head. Logits are divided by the temperature already.
         """
         rows = [p + r for p, r in zip(prompts, replies, strict=True)]
-        # bfloat16 kernels are made anew for each shape.
+        # bfloat16 kernels are built for each shape.
         width = padded_width(max(map(len, rows)) - 1)
         device = self.model.device
-        # The last token says nothing about what comes before it.
+        # The last token does not predict anything in the row.
         ids = right_padded([row[:-1] for row in rows], width, device)
         places: list[int] = []
         for at, (prompt, reply) in enumerate(zip(prompts, replies, strict=True)):
@@ -88,7 +88,7 @@ class Actor:
             places += range(first, first + len(reply))
         read = torch.tensor(places, device=device)
         tokens = torch.tensor([*chain.from_iterable(replies)], device=device)
-        # It is the way back through attention that is slow in bfloat16.
+        # In bfloat16, only the backward pass through attention is slow.
         wide = attention(device.type, self.precision) if torch.is_grad_enabled() else nullcontext()
         with self.products(), wide, self._hidden_kept() as cache:
             logits = self.logits_read(self.model, [Pass(ids, read)], torch.arange(len(read), device=device))
@@ -101,7 +101,7 @@ class Actor:
     def judged(
         self, prompts: Sequence[Ids], replies: Sequence[Ids], temperature: float, *, token_budget: int = PASS_BUDGET
     ) -> Judged:
-        """What policy and reference say of replies."""
+        """Return the policy's and the reference's values for replies."""
         n = len(prompts)
         width = max(map(len, replies))
         parts = [torch.zeros(n, width, device=self.model.device) for _ in Judged._fields]
@@ -133,8 +133,8 @@ class Actor:
 
     @contextmanager
     def products(self) -> Iterator[None]:
-        """Within it products are in the precision asked for."""
-        # A model whose weights are in bfloat16 multiplies in it by itself.
+        """A context in which products have the requested precision."""
+        # A model with bfloat16 weights multiplies in bfloat16 anyway.
         narrow = self.precision == "bfloat16" and self.model.dtype != torch.bfloat16
         with torch.autocast(self.model.device.type, torch.bfloat16, enabled=narrow):
             yield

@@ -1,4 +1,4 @@
-"""How a policy is sampled from and trained."""
+"""Settings for sampling from a policy and training it."""
 
 from typing import Literal
 

@@ -57,7 +57,7 @@ def terms(
     `n_tokens` is the total of the optimiser step, whose rows may be only a part.
     """
     picked = torch.tensor(list(rows), device=rollouts.mask.device)
-    # No wider than the longest of them.
+    # The width is that of the longest of them.
     mask = rollouts.mask[picked]
     mask = mask[:, : int(mask.sum(1).max())]
 
@@ -100,7 +100,7 @@ class Policy:
 
     @classmethod
     def of(cls, model: PreTrainedModel, settings: PolicySettings, *, seed: int) -> "Policy":
-        """A policy that begins as `model`, which is the policy's own from now on: adapters are put into it.
+        """Return a policy that begins as `model`. The policy adds adapters to this model and owns it.
 
         The value head begins at 0. The adapters' first weights and the order of replies follow from the seed.
         """
@@ -117,7 +117,7 @@ class Policy:
         add_lora(model, lora, seed)
         refuse_formats(model)
         head = nn.utils.skip_init(nn.Linear, model.config.get_text_config().hidden_size, 1, device=model.device)
-        # So that the first advantages are the scores themselves.
+        # The first advantages are then the scores themselves.
         nn.init.zeros_(head.weight)
         nn.init.zeros_(head.bias)
         # Never `train()`: with dropout the ratio of new to old would not begin at 1.
@@ -166,7 +166,7 @@ class Policy:
         Checkpoints(path).save(self.n_steps, _modules(self.actor), self.optimizer, {})
 
     def restore(self, path: Path) -> bool:
-        """Become the policy that was saved there, whose next step has the same bytes. False where there is none.
+        """Load the policy that was saved there. Its next step has the same bytes. False if there is none.
 
         A kill while the first was written leaves none. Raises InputError if the file is damaged, of another shape, or
         from a policy with other settings or another seed.
@@ -206,8 +206,8 @@ class Policy:
             torch.stack([values[name] for name in LOSS]).sum().backward()
             for name, value in values.items():
                 sums[name] = sums.get(name, 0.0) + value.item()
-        # Adapters and the head each by itself: the head's are a hundred times the adapters', and under one bound would
-        # use it up.
+        # Adapters and head are clipped separately: the head's gradient is a hundred times larger and would use up a
+        # common bound.
         trained = (self.actor.model, self.actor.value_head)
         norms = [
             nn.utils.clip_grad_norm_(part.parameters(), self.settings.max_gradient_norm).item() for part in trained
