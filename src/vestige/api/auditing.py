@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from vestige.auditing.request import AuditRequest
     from vestige.auditing.settings import AuditSettings
 
-# An audit may go into the folder where its models were trained and its data checked, as `init` plans it.
+# An audit may use the folder with its models and checked data, as `init` plans it.
 MADE_BY = ("run.toml", "models/*/spec.json", "cells/*/spec.json", "soundness.json", "data/manifest.json")
 
 
@@ -114,7 +114,7 @@ def audit(
     from vestige.metrics.verdicts import Thresholds
 
     refuse_torchrun("audit")
-    # Before the audit, which may write into the same folder.
+    # This is read before the audit, which may write into the same folder.
     earlier = None
     if baseline is not None:
         earlier = read_baseline(Path(baseline))
@@ -138,11 +138,11 @@ def audit(
     )
     request = replace(request, store=not no_cache)
     if earlier is not None:
-        # Before hours of asking: verdicts at other margins or by other rules could not be held against it.
+        # The check comes before hours of evaluation: verdicts with other margins or rules cannot be compared.
         values = {name: getattr(request.settings, name) for name in Thresholds.model_fields}
         comparable(earlier, request.splits.forget, values, VERSION)
     run = Path(output_dir)
-    # Read now, since the audit replaces it.
+    # This is read now because the audit replaces it.
     before = _audited_before(run, request.splits.forget)
     with output_in(run, fresh=False, made_by=MADE_BY), progress_bar("audit") as show:
         judged = run_audit(run, request, workers=workers, show=show)
@@ -167,7 +167,7 @@ def _audited_before(run: Path, forget: str) -> TextTuple:
             return read_outcome(folder).unlearned
         return ()
     except InputError:
-        return ()  # Another version's, which no report can show either: this audit makes it readable again.
+        return ()  # The files are from another version, which no report can show: this audit makes them readable again.
 
 
 @verb
@@ -224,7 +224,7 @@ def plan(
 
     if controls < 1:
         raise InputError(f"controls = {controls}: no forecast is possible without controls. Give at least 1")
-    # Names alone: a plan counts its controls and looks for none.
+    # Only names are needed: a plan counts its controls and does not load any.
     named: Any = retrained
     if named is None:
         named = [f"retrained {number}" for number in range(1, controls + 1)]
@@ -288,7 +288,7 @@ def audit_request(
     from vestige.models.address import shown_address
 
     control = path_of(suppressed)
-    # Settings first: they are wrong more often than data, and cost nothing to check.
+    # Settings come first: they are wrong more often than data, and are fast to check.
     built, untested = selection.audit_settings(
         settings, margins, attacks=attacks, quick=quick, suppressed=control is not None
     )
@@ -301,7 +301,7 @@ def audit_request(
         models=tuple(models),
         splits=selection.audit_questions(corpus, selector(forget), paths, selector(retain), selector(holdout)),
         settings=built,
-        # Of the target alone: the others were made from it, and have no published figures.
+        # Only the target has published figures. The others were made from it.
         published=published_of(corpus.settings.data, paths[0], published),
         read=reading,
         seed=seed,

@@ -34,7 +34,7 @@ def compile_data(
     from vestige.data.dataset import compile_to_folder
 
     name = fspath(graph)
-    # A file is called by its name; `star:50` becomes a name that any system takes.
+    # A file gives its own name, and `star:50` becomes a name that is valid on any system.
     folder = Path(output_dir or f"data/{slug(Path(name).stem)}")
     manifest = compile_to_folder(name, folder, seed=seed, fresh=fresh)
     return {"folder": str(folder), **manifest}

@@ -83,7 +83,7 @@ def export(
     audits = folder.audits()
     if not audits:
         raise InputError(f"{run} holds no finished audit. Run `vestige audit --output-dir {run}` first")
-    # What is handed to others must be of the run, and no file that a link leads to.
+    # Exported files must belong to the run, and not be targets of links.
     refuse_links(folder.path)
     home = Path(output_dir) if output_dir is not None else folder.path / "exports" / to
     files: TextByName = {}
@@ -93,7 +93,7 @@ def export(
         if baseline is not None:
             rows = regressions(verdict_rows(outcomes), read_baseline(Path(baseline)))
             worse = {(row["forget"], row["subject"], row["claim"]) for row, _ in rows}
-        # In the words of the page.
+        # The words are those of the page.
         plain = [shareable(plain_outcome(outcome, {})) for outcome in outcomes]
         files["junit.xml"] = junit(plain, fail_open=fail_on_inconclusive, worse=worse)
     else:
@@ -120,19 +120,19 @@ def _of_audit(
 
     plan = read_plan(audit)
     outcome = shareable(read_outcome(audit))
-    # When it was judged: an export that is made later is no later judgement.
+    # The time of the judgement, which a later export does not change.
     when = datetime.fromtimestamp(audit.outcome.stat().st_mtime, tz=UTC)
     ids = _public_names(plan, model_id)
     files: TextByName = {}
     if to in ("card", "hf"):
         for subject, facts in _facts(run, audit, plan, outcome, ids).items():
-            # With the forget set: two audits of a run may be of the same model.
+            # The name includes the forget set, since two audits of a run may be of the same model.
             name = slug(f"{subject} {outcome.forget}")
             text = card([outcome], subject, facts)
             if to == "card":
                 files[f"{name}.md"] = text
                 continue
-            # The Hub takes such a block, at the very beginning, for the metadata of the card.
+            # The Hub reads a block at the very beginning as the card's metadata.
             files[f"{name}/README.md"] = f"---\ntags:\n- machine-unlearning\n---\n\n{text}"
             results = hub_results(outcome, subject, facts, str(dataset), when)
             files[f"{name}/.eval_results/vestige.yaml"] = results
@@ -141,7 +141,7 @@ def _of_audit(
     table = score_table_of(run, plan, scores)
     models = list(models_of(table, plan, ids, when))
     if plan.apart:
-        # A log shows no weights, so that reading it back would take a copy for a control.
+        # A log has no weights, so a later reading would accept a copy as a control.
         copied = made_of_others(lay(Case(plan, scores.judged()), 1))
         for name, why in copied.items():
             say(f"left out: {one_line(name, width=60)} is no control, since {why}")
@@ -154,7 +154,7 @@ def _of_audit(
         for model in models:
             files |= LOGS[to](model)
         files["roles.csv"] = _roles({f"{model.file}*": model for model in models})
-    # Of several forget sets each has a folder, which is judged by itself.
+    # Each of several forget sets has a folder, which is judged separately.
     if several:
         return {f"{slug(plan.forget)}/{path}": text for path, text in files.items()}
     return files
@@ -234,7 +234,7 @@ def _facts(
         return {name: ModelFacts(ids[name], digest, version, seen=False) for name in subjects}
     folders = {name: SubjectFolder(run.path / path) for name, path in plan.folders.items()}
     digests = {name: read_finished(f.done, "digest")["digest"] for name, f in folders.items() if f.done.exists()}
-    # Without the controls' digests nobody could say against what the model was judged.
+    # Without the controls' digests, the reference of the judgement would be unknown.
     compared = {name: digest for name, digest in digests.items() if name in (outcome.target, *outcome.retrained)}
     facts = {}
     for name in subjects:
@@ -253,7 +253,7 @@ def score_table_of(run: "RunFolder", plan: "AuditPlan", table: "ScoreTable") -> 
 
     if not plan.evaluations:
         return table
-    # The first wording of a fact names it. Logs have other ids.
+    # The first wording of a fact identifies it. Logs have other ids.
     leads = set(plan.facts.values())
     questions = {i: replace(q, fact=i) if i in leads else q for i, q in table.questions.items()}
     public = ScoreTable(roles=table.roles, questions=questions)
@@ -281,7 +281,7 @@ def score_table_of(run: "RunFolder", plan: "AuditPlan", table: "ScoreTable") -> 
             public.chances[name] = table.chances[key]
         for source, columns in values.items():
             scores = table.table(source, key)
-            # A question that another model has a score on is missing here.
+            # Questions that only another model has are missing here.
             columns[name] = ScoreColumn(tuple(asked), (scores.get(item, math.nan) for item in asked))
     return replace(public, values=values)
 
@@ -310,7 +310,7 @@ def _eee(
         samples = eee_samples(model, record["evaluation_id"])
         record["evaluation_results"] += eee_means(model)
         checksum = sha256(samples.encode()).hexdigest()
-        # The schema wants a random UUID; one of the content is the same each time.
+        # The schema requires a random UUID. One from the content is reproducible.
         name = UUID(bytes=sha256(f"{model.file} {checksum}".encode()).digest()[:16], version=4)
         place = f"{folder}/{model.id}/{name}"
         by_file[f"{place}_samples.jsonl"] = model
@@ -400,7 +400,7 @@ def vestige_forget():
 
 @verb
 def export_task(data: DataLike, to: str, *, output_dir: PathLikeStr = "vestige_task") -> list[Path]:
-    """Write the questions of a data set as a task that another tool runs, and whose log `vestige audit --logs` judges.
+    """Write a data set's questions as a task for another tool. `vestige audit --logs` judges its log.
 
     A reply is right if it contains the answer, without regard to case.
 

@@ -87,7 +87,7 @@ class HowRead(TypedDict, total=False):
 
 
 class HowReadOrAdapted(HowRead, total=False):
-    """The same, where the model may be an adapter.
+    """The same for a model that may be an adapter.
 
     Args:
         base: Base model of an adapter: folder or hub id. By default the one that the adapter names.
@@ -159,7 +159,7 @@ def path_of(model: ModelLike | None) -> str | None:
 
     pair: Any = model
     if not isinstance(model, tuple):
-        # A pipeline and a loaded model hold both; a bare model does not say how text becomes tokens.
+        # A pipeline and a loaded model contain both. A bare model does not define its tokeniser.
         pair = getattr(model, "model", None), getattr(model, "tokenizer", None)
     network, tokenizer = (*pair, None, None)[:2]
     if len(pair) != 2 or not isinstance(network, PreTrainedModel) or not isinstance(tokenizer, PreTrainedTokenizerBase):
@@ -167,7 +167,7 @@ def path_of(model: ModelLike | None) -> str | None:
             f"a model is {type(model).__name__}. Give its folder, its id on the hub, or a transformers model in memory "
             "with its tokenizer: (model, tokenizer). For a PEFT model, give merge_and_unload()"
         )
-    # By its digest: the same model is written once, and what was stored of it is found again.
+    # The folder is named by digest: the same model is written once, and its stored results are found again.
     folder = cache_folder() / "in-memory" / LoadedModel(network, tokenizer, "", "").digest().id[:16]
     if not folder.exists():
         with quietly(), new_folder(folder) as written:
@@ -255,7 +255,7 @@ def _row_line(row: Mapping[Any, Any], number: int) -> str:
 
     cells = {}
     for name, value in row.items():
-        # NumPy's scalars print as numbers and are none to JSON.
+        # NumPy's scalars print as numbers but are not JSON values.
         plain = value
         if hasattr(value, "dtype") and getattr(value, "ndim", 0) == 0:
             plain = value.item()
@@ -263,7 +263,7 @@ def _row_line(row: Mapping[Any, Any], number: int) -> str:
             plain = None
         cells[str(name)] = plain
         try:
-            # Each by itself, so that the one that is none is named; encoded, since half a surrogate has no bytes.
+            # Each value is checked separately, so that the error names it. Encoding fails for half a surrogate.
             json_line(cells[str(name)]).encode()
         except (TypeError, ValueError) as error:
             where = f"row {number}, {one_line(repr(name), width=60)}"

@@ -106,9 +106,9 @@ def evaluate(
             eval_home(entry)  # A name is looked up before anything is loaded.
     path = path_of(model)
     source = corpus_of(data)
-    # Evaluations load torch, so that a mistake in the data is named before.
+    # Evaluations load torch, so mistakes in the data are reported before.
     settings = selection.evaluations(evals, max_new_tokens=max_new_tokens)
-    # A model that the pack has no figures of is refused before anything is asked.
+    # A model without published figures in the pack is rejected before any evaluation.
     figures = published_of(source.settings.data, path, published)
     questions = selection.questions(source, selector(forget), selector(retain), models=[path])
     if forget is not None:
@@ -120,7 +120,8 @@ def evaluate(
     how = Reading(**read)
     subject = requests.subject(path, how, text_of(output_dir), role=role, name=name, verify=verify)
     _say_not_forgotten(subject, [item.id for item in questions.splits.get("forget", ())], questions.forget)
-    # A model that does not show its own published figures is not loaded or asked as it was: all else would mislead.
+    # A model that does not reproduce its published figures was not loaded or queried as published: all results would
+    # mislead.
     if figures is not None:
         check_published(subject, *figures, seed=seed)
     plans = [replace(plan, summed=summarize) for plan in requests_of(questions, settings, seed)]
@@ -130,7 +131,7 @@ def evaluate(
             show(done / of, f"{done} of {of}")
 
         folders = evaluate_together(subject, plans, on_items)
-    # The note is on the model, and is in the provenance of each of its evaluations.
+    # The note concerns the model, and is in the provenance of each of its evaluations.
     for note in dict.fromkeys(odd_tokens_told(folder.provenance) for folder in folders):
         if note:
             say(note)
@@ -150,7 +151,7 @@ def evaluate(
 
 
 def _say_not_forgotten(subject: "Subject", ids: Sequence[str], forget: str) -> None:
-    """Say how many of the judged questions are not among those that the model forgot."""
+    """Print the number of judged questions that the model did not forget."""
     strange = subject.spec.not_forgotten(ids)
     if strange:
         earlier = " and ".join(forgotten.name for forgotten in subject.spec.forgotten)
@@ -217,7 +218,7 @@ def attack(
     from vestige.steps.evaluate import evaluate_together, requests_of
 
     refuse_torchrun("attack")
-    # Before any model is loaded, so that a mistake in the data or the names costs no time.
+    # The check comes before a model is loaded, so that a mistake in the data or the names costs no time.
     settings = attack
     if isinstance(settings, str):
         settings = further(settings)
@@ -232,7 +233,7 @@ def attack(
     request = requests.attack(settings, splits, asked_by, seed=seed, guide=guide)
     subject = requests.subject(path, how, evidence, role=role, name=name, verify=verify)
     plan = request.attack.plan
-    # Attacked first: what it refuses is refused before anything is asked or written.
+    # The attack comes first, so that it can reject its input before anything is evaluated or written.
     with progress_bar(plan.name) as show:
         folder = run_attack(subject, request, lambda share: show(share, ""))
     originals = read_json(folder.asked)
@@ -311,7 +312,7 @@ def finetune(
     from vestige.api import selection
 
     path, forgotten = path_of(model), selector(forget)
-    selection.training_settings(path, training)  # Refused before the data are read.
+    selection.training_settings(path, training)  # Mistakes are reported before the data are read.
     corpus = corpus_of(data)
     splits = None
     notes: Sentences = ()
@@ -324,7 +325,7 @@ def finetune(
         if train_factual:
             state = "taught too"
         say(f"factual: {len(corpus.factual)} questions, {state}")
-    # Torch is loaded only now, so that mistakes in data and settings are named at once.
+    # Torch is loaded only now, so that mistakes in data and settings are reported quickly.
     from vestige.api import requests
     from vestige.steps.finetune import finetune as train
 
@@ -419,7 +420,7 @@ def unlearn(
     from vestige.methods import find_method
     from vestige.steps.unlearn import unlearn as train
 
-    # First: of a mistyped method every setting would be called an unknown key.
+    # This check comes first: with a mistyped method, every setting would be an unknown key.
     find_method(method)
     path, forgotten, kept_back = path_of(model), selector(forget), selector(retain)
     control = path_of(retrained)
@@ -442,7 +443,7 @@ def unlearn(
         save=save,
     )
     if harm_judge:
-        # Each process would ask, and pay, the judge for the same replies.
+        # Each process would query and pay the judge for the same replies.
         refuse_torchrun("unlearn --harm-judge")
     harm = requests.harm_grader(harm_judge, Path(output_dir) / "train" / "judge", how.device)
     watch = requests.trajectory(target, splits, trajectory, validation, retrained=control, seed=seed, harm=harm)
@@ -493,12 +494,12 @@ def _trained(
         if world.leads:
             stack.enter_context(output_in(folder.path, fresh=fresh, made_by=("spec.json",), inputs=inputs))
             say(title)
-        # The others may not train before the folder is known to be free.
+        # The other processes must not train before the folder is known to be free.
         world.wait()
         show = stack.enter_context(progress_bar(title.partition(": ")[0], visible=world.leads))
 
         def on_step(progress: "Progress") -> None:
-            # People count from one.
+            # Displayed epochs begin at one.
             show(progress.step / progress.n_steps, f"epoch {progress.epoch + 1}, loss {progress.loss:.3f}")
 
         made = train(folder, on_step, world)

@@ -29,7 +29,7 @@ def say_next(*words: object) -> None:
 
 
 def refuse_torchrun(command: str) -> None:
-    """Refuse torchrun for `command`, because each process would do all the work in one folder."""
+    """Raise an error for `command` under torchrun, because each process would do all the work in one folder."""
     n = os.environ.get("WORLD_SIZE", "1")
     if n != "1":
         raise InputError(
@@ -60,16 +60,16 @@ def output_in(
     folder = folder.absolute()
     was_there = folder.exists()
     if was_there:
-        # For the moving alone: the step that then works in the folder takes the same lock.
+        # This lock only covers the move: the step that then works in the folder takes the same lock.
         with locked(folder / _LOCK, patience_seconds=0):
             _prepare(folder, fresh=fresh, made_by=made_by)
-    # Looked at after the moving, so that --fresh counts as empty and a refused command puts the old back.
+    # The check comes after the move, so that --fresh counts as empty and a rejected command restores the old files.
     was_empty = not own_entries(folder)
     try:
         yield
     except Exception:
-        # Ctrl-C is no Exception: what is there stays, and the same command goes on from it.
-        # Another command may be at work there by now; then the folder is its own.
+        # Ctrl-C is not an Exception: the files stay, and the same command continues. Another command may use the folder
+        # by then, which keeps its files.
         with contextlib.suppress(InputError):
             if was_empty:
                 _withdraw(folder, was_there=was_there)
@@ -80,7 +80,7 @@ def output_in(
 def _prepare(folder: Path, *, fresh: bool, made_by: Sequence[str]) -> None:
     """Restore files that a killed process moved and did not replace. With `fresh`, move the existing files aside."""
     aside, moving = folder / _ASIDE, folder / _MOVING
-    # A kill between the moves leaves a part here, which is not yet the old as a whole.
+    # A kill between the moves leaves only a part of the old files here.
     _put_back(moving)
     if not own_entries(folder):
         _put_back(aside)
@@ -99,7 +99,7 @@ def _prepare(folder: Path, *, fresh: bool, made_by: Sequence[str]) -> None:
     moving.mkdir()
     for entry in entries:
         os.replace(entry, moving / entry.name)
-    # It gets this name as a whole: what a kill before this leaves, the next command puts back.
+    # The rename is atomic: the next command restores the files of a run killed before it.
     os.replace(moving, aside)
     say(f"what stood in {folder} is kept in {aside} until this is done")
 
@@ -134,7 +134,7 @@ def _put_back(source: Path) -> None:
 
 
 def _delete(folder: Path, entries: Sequence[Path]) -> None:
-    # Killed meanwhile, what is left has a name that nobody takes for the whole, and goes the next time.
+    # After a kill, the remains have an unused name, and the next command deletes them.
     trash = folder / ".deleted"
     shutil.rmtree(trash, ignore_errors=True)
     for entry in filter(Path.exists, entries):

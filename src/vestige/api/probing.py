@@ -131,7 +131,7 @@ def probe(
     how = Reading(**read)
     pair = path_of(target), path_of(unlearned)
     others = _placebos(placebos)
-    # What either forgot before is no hole: it was to go, and both may be bad at it.
+    # Items that either model forgot before are not holes: forgetting them was intended, and both may be bad at them.
     before = tuple(dict.fromkeys(chain.from_iterable(map(forgotten_by, pair))))
     sources = probe_sources(
         source_of(data), selector(forget), retain=selector(retain), n_forget=forget_n, before=before
@@ -144,7 +144,7 @@ def probe(
         settings=(adjacent or AdjacentSettings()).over(AdjacentSettings(k=k)),
         seed=seed,
     )
-    # A model that cannot be loaded is refused before anybody is asked or paid; an address is not looked for.
+    # Models are checked before any paid request. An address is not contacted.
     for model in (*pair, *others.values()):
         if not is_address(model):
             look_for(requests.model_settings(model, how))
@@ -230,7 +230,7 @@ def _placebos(placebos: Mapping[str, ModelLike] | Sequence[str] | None) -> TextB
     if isinstance(placebos, Mapping):
         return {name: path_of(model) for name, model in placebos.items()}
     paths = list(dict.fromkeys(placebos))
-    # Folders of models often end alike, as in a/model and b/model.
+    # Model folders often have the same last part, as in a/model and b/model.
     short = [Path(path).name for path in paths]
     named = {}
     for name, path in zip(short, paths, strict=True):
@@ -248,7 +248,7 @@ def _writer(by: str | None, *, graph: bool, folder: "ProbeFolder", device: str) 
         return "graph"
     if by in (None, "templates"):
         return "offline"
-    # With neither it is no address and no local:MODEL, but a slip in one of the two words.
+    # Without either sign it is a misspelt word, not an address or local:MODEL.
     if "/" not in by and ":" not in by:
         raise InputError(f"--by {one_line(by)}: {closest(by, ['graph', 'templates'])}. {BY_MODEL}")
     spec = judge_spec(by)

@@ -72,12 +72,12 @@ def finetuning(
         sets.append(splits.resolved)
     if factual:
         items += corpus.factual
-    # What the model is taught now is no longer forgotten.
+    # Items that the model learns now are no longer forgotten.
     forgotten = dict.fromkeys(forget_set.less(items) for forget_set in sets)
     return FinetuneRequest(
         model=model,
         items=items,
-        # One tokeniser for all models of a data set.
+        # All models of a data set share one tokeniser.
         vocabulary=(*corpus.items, *corpus.factual),
         training=training_settings(model.model, training),
         seed=seed,
@@ -151,10 +151,10 @@ def _recipe(
             raise InputError(f"--base is for methods that train from the start, and {name} does not. Leave it out")
         return None
     if base is not None:
-        # Read as the target is: device, number format and template are the caller's choice for both.
+        # The caller's device, number format and template apply to both.
         start = target.model_copy(update={"model": base})
         return recipe_from(start, training_settings(base, chosen), corpus, splits, seed=seed)
-    # A model that was trained otherwise than the target is no control of it.
+    # A model with another recipe than the target is not a control for it.
     if chosen is not None and chosen.model_fields_set:
         names = ", ".join(sorted(chosen.model_fields_set))
         raise InputError(
@@ -184,7 +184,7 @@ def trajectory(
     defaults = TrajectorySettings()
     watch = rules or defaults
     if "stop_when" in watch.model_fields_set:
-        # Added to the defaults, which end a training that has broken down: alone they would replace these.
+        # The rules are added to the defaults, which end a failed training.
         watch = watch.model_copy(update={"stop_when": (*defaults.stop_when, *watch.stop_when)})
     control = None
     if retrained is not None:
@@ -244,5 +244,5 @@ def attack(
     request = AttackRequest(planned, evals, splits.forget, seed)
     if guide is None:
         return request
-    # Only now, since the target is loaded.
+    # Only now, because this loads the target.
     return replace(request, guide=guide())

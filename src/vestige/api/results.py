@@ -292,7 +292,7 @@ class Audit(Rows):
         return [dict(zip(columns, itemgetter(*columns)(row), strict=True)) for row in self.verdicts]
 
     def __repr__(self) -> str:
-        """One line: the folder, and how many claims of how many models pass, fail or stay open."""
+        """Return one line: the folder, and the numbers of passing, failing and open claims."""
         counts = Counter(row["verdict"] for row in self.verdicts)
         subjects = len({row["subject"] for row in self.verdicts})
         verdicts = ", ".join(f"{counts[verdict]} {verdict}" for verdict in ("pass", "fail", "inconclusive"))
@@ -355,7 +355,7 @@ class Comparison(Rows):
 
     @property
     def page(self) -> str:
-        """One HTML page that works offline: the differences, a curve for each score, and every question."""
+        """Return one HTML page that works offline: the differences, a curve for each score, and every question."""
         from vestige.auditing.compare import HEADS, cells_of, common_first
         from vestige.report.page import render_comparison
 

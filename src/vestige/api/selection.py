@@ -176,7 +176,7 @@ def _only(built: AuditSettings, chosen: Collection[str], attacks: "Sequence[Atta
         else:
             names.append(name)
     counted = [name for name in ATTACKS if name in type(built).model_fields]
-    # Set and not made, it would look as if it had been tried.
+    # A setting of an attack that is not run would suggest that it was tried.
     unused = [name for name in chosen if name in counted and name not in names]
     unused += [f"--further {one_line(line)!r}" for line in built.further if line.split()[0] not in names]
     if unused:

@@ -1,1 +1,1 @@
-"""The only room that knows file names: where things are in a run, what their records hold, what made them."""
+"""The only package that knows file names: locations in a run, contents of records, and their provenance."""

@@ -184,7 +184,7 @@ def never_knew(level: EvidenceLevel, n: int = 2) -> str:
 
     Without controls, the text mentions such a model but claims none.
     """
-    # By 0, 1 and several of them, as the texts need it.
+    # The texts for no, one and several models.
     verified = ("retrained model", "a retrained model", "retrained models")
     return (verified if level in ("verified", "") else ("control", "a control", "the controls"))[min(n, 2)]
 
@@ -196,7 +196,7 @@ def by_level(text: str, level: EvidenceLevel, **placeholders: str) -> str:
 
 
 GIVEN = "given"
-"""The one point of an attack that has no stages."""
+"""The only point of an attack without stages."""
 
 
 @dataclass(frozen=True)
@@ -368,7 +368,7 @@ class AuditPlan:
 
 @dataclass(frozen=True)
 class FormatLine:
-    """One format with its controls. `admission` is target less retrained (or less chance, where none was retrained).
+    """One format with its controls. `admission` is target minus retrained (or minus chance, without retrained models).
 
     On `n_same` facts all controls score like the target, so that these cannot be judged in it.
     """
@@ -538,7 +538,7 @@ class MeasureLine:
 
 @dataclass(frozen=True)
 class KeptLine:
-    """How much of a split a subject lost: target less subject, in shares."""
+    """The loss of a subject on one split: target minus subject, in shares."""
 
     subject: str
     split: str
@@ -548,7 +548,7 @@ class KeptLine:
 
 @dataclass(frozen=True)
 class SoundnessLine:
-    """One check of the data set. `sound` is None where it could not be made or could not decide."""
+    """One check of the data set. `sound` is None if it could not be run or could not decide."""
 
     check: str
     sound: bool | None
@@ -620,7 +620,7 @@ class FactLine:
 
 @dataclass(frozen=True)
 class StoredLine:
-    """How many facts a subject still holds, as relearning on others (`attack`) brings them out.
+    """The number of facts stored in a subject, estimated by relearning on others (`attack`).
 
     `share` is the share of the scored facts by `gains.facts_stored`, from `recalled` after the attack and the share of
     each control in `controls` after the same attack.
@@ -763,7 +763,7 @@ class AuditOutcome:
 
 
 NOT_A_CONTROL = "Not used as a control: "
-"""How a sentence of `AuditOutcome.untested` begins that names a log which may be a control's and was not accepted."""
+"""The beginning of a sentence in `AuditOutcome.untested` about a possible control's log that was not accepted."""
 
 T = TypeVar("T", AuditPlan, AuditOutcome, SealedPlan)
 
@@ -789,7 +789,7 @@ def read_outcome(folder: AuditFolder) -> AuditOutcome:
 
 
 def read_judgements(folder: AuditFolder) -> tuple[DatedJudgement, ...]:
-    """All judgements under one name, the first first, whatever answers they were of."""
+    """Return all judgements under one name, oldest first, whatever their answers."""
     if not folder.judgements.exists():
         return ()
     stored = read_sealed(folder.judgements, "judgements")["judgements"]
@@ -804,7 +804,7 @@ def read_sealed_plan(folder: AuditFolder) -> SealedPlan | None:
     if not folder.sealed.exists():
         return None
     sealed = _read(folder.sealed, SealedPlan)
-    # The file's own seal can be made anew by whoever changes it; the digest is in others' hands.
+    # Anyone who changes the file can renew its seal, but others hold the digest.
     if sealed_digest(sealed.plan, sealed.settings) != sealed.digest:
         raise InputError(f"{one_line(str(folder.sealed), width=200)} does not match its digest")
     return sealed
@@ -812,7 +812,7 @@ def read_sealed_plan(folder: AuditFolder) -> SealedPlan | None:
 
 def sealed_digest(plan: Record, settings: Record) -> str:
     """Return the plan's digest, which can be published before any model is scored."""
-    # Whole, since others hold it against the plan and must not meet another plan of the same digest.
+    # The digest is not shortened, since others compare it and must not find a collision.
     return content_id({"plan": plan, "settings": settings}, length=64)
 
 
@@ -851,10 +851,10 @@ class Soundness:
 
 def exit_code(lines: tuple[SoundnessLine, ...]) -> int:
     """Return 0 if every check passed, 3 if one failed, and 4 if none failed and one is inconclusive."""
-    # A failed check is told before one that is open.
+    # A failed check takes priority over an open one.
     if any(line.sound is False for line in lines):
         return 3
-    # Without any check nothing was shown to be sound.
+    # Without any check the data are not shown to be sound.
     if not lines or any(line.sound is None for line in lines):
         return 4
     return 0

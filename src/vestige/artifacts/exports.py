@@ -23,11 +23,11 @@ from vestige.core.text import Fields, one_line, sentence
 EEE_SCHEMA = "0.3.0"
 """The version of Every Eval Ever's schema (eval.schema.json) that `eee` fulfils."""
 
-# From bad to good: the score of a verdict is its place here.
+# From bad to good: a verdict's score is its position here.
 _LEVELS = ("fail", "inconclusive", "pass")
-# XML 1.0 has no way to write the others, not even as references.
+# XML 1.0 cannot represent the other characters, not even as references.
 _NO_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-# The colon and @ too: bare addresses become links and names mentions; $ begins a formula.
+# The colon and @ are included because bare addresses become links and names mentions. $ begins a formula.
 _MARKS = re.compile(r"([\\`*_{}\[\]()#+\-.!|<>~&:@$])")
 
 
@@ -67,7 +67,7 @@ def shareable(outcome: AuditOutcome) -> AuditOutcome:
 def junit(
     outcomes: Sequence[AuditOutcome], *, fail_open: bool = False, worse: Collection[tuple[str, str, str]] | None = None
 ) -> str:
-    """One suite a forget set, one test case a claim about a model: a failure fails, an open claim is skipped.
+    """Return one suite per forget set and one test case per claim about a model. An open claim is skipped.
 
     Args:
         outcomes: The outcomes.
@@ -87,7 +87,7 @@ def junit(
                 failing.add((v.subject, v.claim))
         failed = len(failing)
         amounts = {"failures": str(failed), "skipped": str(sum(v.outcome != "holds" for v in lines) - failed)}
-        # No errors: what could not be tested is no test case, and is told under system-out.
+        # There are no errors: an untested claim is not a test case, and is listed in system-out.
         attributes = {"name": _xml(outcome.forget), "tests": str(len(lines)), "errors": "0", **amounts}
         suite = ElementTree.SubElement(root, "testsuite", attributes)
         for line in lines:
@@ -101,12 +101,12 @@ def junit(
                 ElementTree.SubElement(case, kind, message=message)
         ElementTree.SubElement(suite, "system-out").text = _xml("\n".join(("Untested:", *outcome.untested)), width=None)
     ElementTree.indent(root)
-    # As text, `tostring` writes no declaration.
+    # With text output, `tostring` writes no declaration.
     return f'<?xml version="1.0" encoding="utf-8"?>\n{ElementTree.tostring(root, encoding="unicode")}\n'
 
 
 def _xml(text: str, *, width: int | None = 500) -> str:
-    """What XML 1.0 can hold, on one line of at most `width` characters unless that is None."""
+    """Return the part of a text that XML 1.0 can represent, on one line of at most `width` characters."""
     lines = [text] if width is not None else text.split("\n")
     return _NO_XML.sub("·", "\n".join(one_line(line, width=width or 500) for line in lines))
 
@@ -145,7 +145,7 @@ def _plain(text: str) -> str:
 
 
 UNKNOWN = "unknown"
-"""The organisation in the public name of a model that nobody named."""
+"""The organisation in a model's public name if the user gave none."""
 
 
 def eee(outcome: AuditOutcome, subject: str, facts: ModelFacts, when: datetime) -> Fields:
@@ -166,7 +166,7 @@ def eee(outcome: AuditOutcome, subject: str, facts: ModelFacts, when: datetime) 
         "schema_version": EEE_SCHEMA,
         "evaluation_id": f"vestige-audit/{name}/{timestamp}",
         "retrieved_timestamp": timestamp,
-        # The schema demands who ran it, which a run does not know.
+        # The schema requires the evaluator, which a run does not know.
         "source_metadata": {
             "source_name": "vestige audit",
             "source_type": "evaluation_run",
@@ -198,7 +198,7 @@ def hub_results(outcome: AuditOutcome, subject: str, facts: ModelFacts, dataset:
     from huggingface_hub import EvalResultEntry, eval_result_entries_to_yaml
 
     entries, date = [], when.astimezone(UTC).isoformat(timespec="seconds")
-    # The hub takes numbers alone, so that a claim that facts decide is in the card.
+    # The hub only accepts numbers, so a claim that facts decide is in the card.
     for v in (v for v in outcome.verdicts if v.subject == subject and v.decides in v.evidence):
         estimate = v.evidence[str(v.decides)]
         notes = (
@@ -240,12 +240,12 @@ def _measured(outcome: AuditOutcome, v: VerdictLine) -> list[Fields]:
             "metric_unit": e.unit,
             "lower_is_better": v.claim != "benchmark valid",
             "score_type": "continuous",
-            # The format demands a range. Leakage can be below 0 and above 1, and bits have no range.
+            # The format requires a range. Leakage can be below 0 and above 1, and bits are unbounded.
             "min_score": min(observed),
             "max_score": max(observed),
         }
         uncertainty: Fields = {"num_samples": e.n}
-        # JSON has no infinity, which is what an end is that the items do not tell.
+        # JSON has no infinity, which means that the items do not determine an end.
         if math.isfinite(e.low) and math.isfinite(e.high):
             ends = {"lower": e.low, "upper": e.high, "confidence_level": 0.95, "method": e.interval}
             uncertainty["confidence_interval"] = ends

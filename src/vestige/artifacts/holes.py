@@ -80,7 +80,7 @@ class Tested:
 
 @dataclass(frozen=True)
 class Placebo:
-    """False holes: the prompts asked of `name` in place of the unlearned model.
+    """False holes: the prompts answered by `name` instead of the unlearned model.
 
     `rate` is the share of prompts that looked like a hole. `excess` is the unlearned model's rate minus the placebo's,
     over the prompts judged on all three sides, or None without such prompts. `n_same` answers equal the target's word
@@ -95,7 +95,7 @@ class Placebo:
 
 @dataclass(frozen=True)
 class HoleRow:
-    """One source's prompts, tested by fresh answers of both models: the form of the paper's Table 1.
+    """The prompts of one source, tested by new answers of both models: the form of the paper's Table 1.
 
     `n` prompts were tested, and `n_judged` prompts were judged on both sides. The estimates are over those. `before`
     and `after` are mean scores of target and unlearned, `change` the mean of after minus before, `lowest_*` the shares
@@ -181,7 +181,7 @@ def candidates_of(attempts: Iterable[Attempt]) -> list[HoleCandidate]:
 
 def write_tested(folder: ProbeFolder, tested: Sequence[Tested], table: HoleTable, identity: Record) -> None:
     """Write the results of testing. The summary comes last and marks the folder as complete."""
-    # First: a kill from here on must not leave the old summary beside new records.
+    # The summary is deleted first: after a kill, an old summary must not be next to new records.
     folder.summary.unlink(missing_ok=True)
     write_jsonl(folder.tested, map(asdict, tested))
     write_jsonl(folder.holes, ({name: getattr(t, name) for name in HOLE_FIELDS} for t in tested if t.hole))
@@ -200,7 +200,7 @@ def read_tested(folder: ProbeFolder) -> list[Tested]:
 
 
 def is_there(folder: ProbeFolder, part: str, identity: Record) -> bool:
-    """Whether the part is done. A folder that holds the part with another identity is refused."""
+    """Whether the part is done. A folder that holds the part with another identity is rejected."""
     if not folder.asked(part).exists():
         return False
     stored = read_versioned(folder.asked(part), "identity")["identity"]

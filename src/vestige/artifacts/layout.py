@@ -1,4 +1,4 @@
-"""Where things are in a run's folder, and which of its files are Vestige's own and unchanged.
+"""The layout of a run's folder, and the check which of its files are Vestige's own and unchanged.
 
 ::
 
@@ -70,11 +70,11 @@ class EvalFolder:
     identity = Entry("identity.json")
     """Return the identity: questions, weights and settings."""
     records = Entry("records.jsonl")
-    """One line an item, in the plan's order."""
+    """One line per item, in the plan's order."""
     unfinished = Entry("unfinished.jsonl")
     """Records in the order they were collected. Removed when all are there."""
     scores = Entry("scores.jsonl")
-    """One line an item: its value under each metric. Rebuilt from the records."""
+    """One line per item: its value under each metric. Rebuilt from the records."""
     provenance = Entry("provenance.json")
     """Versions, hardware, command and times of the collecting."""
     collected = Entry("collected.json")
@@ -104,9 +104,9 @@ class SubjectFolder:
     model = Entry("model")
     """A Hugging Face folder: safetensors, config, tokenizer, model card."""
     training_log = Entry("train", "metrics.jsonl")
-    """One line a step: named loss terms, gradient norm, rate, time and memory."""
+    """One line per step: named loss terms, gradient norm, learning rate, time and memory."""
     trajectory = Entry("train", "trajectory.jsonl")
-    """One line a scored point of the training, and one for each control: scores by name."""
+    """One line per scored point of the training, and one for each control: scores by name."""
     checkpoints = Entry("checkpoints")
     """Checkpoints of an interrupted training. Removed when it is done."""
     done = Entry("done.json")
@@ -132,9 +132,9 @@ class SubjectFolder:
 def own_folder(model: str) -> SubjectFolder | None:
     """The subject's folder, if `model` is one that Vestige made, or the model/ in it."""
     path = Path(model).expanduser()
-    # `model/` is what other tools are given; the identity lies beside it.
+    # Other tools get `model/`. The identity is next to it.
     for folder in (SubjectFolder(path), SubjectFolder(path.parent)):
-        # Any other folder beside a spec, a checkpoint say, is not that model.
+        # Any other folder next to a spec, such as a checkpoint, is not that model.
         if folder.spec.is_file() and path in (folder.path, folder.model):
             return folder
     return None
@@ -155,7 +155,7 @@ class AttackFolder:
     provenance = Entry("provenance.json")
     """Versions, hardware, command and times."""
     training_log = Entry("train", "metrics.jsonl")
-    """One line a step, where the attack trains."""
+    """One line per step, if the attack trains."""
     checkpoints = Entry("checkpoints")
     """Checkpoints of an interrupted attack. Removed when it is done."""
     search = Entry("search.json")
@@ -183,7 +183,7 @@ class AuditFolder:
     sealed = Entry("sealed.json")
     """Plan and margins before scoring, with their digest."""
     asked = Entry("asked")
-    """A file for each task that is done, with where its answers lie."""
+    """A file for each finished task, with the location of its answers."""
     apart = Entry("apart.json")
     """Distances between the models' weights, by the digests of these weights."""
     scores = Entry("scores.jsonl.gz")
@@ -196,7 +196,7 @@ class AuditFolder:
     """The digest of the answers, plan and code behind the outcome, so that unchanged audits are not judged again."""
 
     def places(self, task: str) -> Path:
-        """Where the answers of one task lie."""
+        """Return the file with the location of one task's answers."""
         return self.asked / f"{slug(task)}.json"
 
     def prompt_bits(self, attack: str) -> Path:
@@ -213,9 +213,9 @@ class ProbeFolder:
     adjacent = Entry("adjacent.jsonl")
     """One line for each adjacent question."""
     attempts = Entry("attempts.jsonl")
-    """One line for each prompt that a search tried, in its order. Grows as it goes."""
+    """One line for each prompt of a search, in order. It grows during the search."""
     iterations = Entry("iterations.jsonl")
-    """One line for each iteration of a search: what became of the policy, in numbers, and whether it collapsed."""
+    """One line for each iteration of a search: measurements of the policy, and whether it collapsed."""
     policy = Entry("policy")
     """The state of an interrupted search."""
     answers = Entry("answers")
@@ -278,7 +278,7 @@ class RunFolder:
     """Held by the command that works on the run."""
 
     def refuse_others_files(self) -> None:
-        """Refuse a folder in which a report or verdicts lie that no run of Vestige wrote.
+        """Reject a folder with a report or verdicts that no run of Vestige wrote.
 
         Raises:
             InputError: One of these files exists in a folder that is not a run.
@@ -302,7 +302,7 @@ class RunFolder:
 
     def probes(self) -> list[ProbeFolder]:
         """Return the finished searches for holes: the folder `holes`, or the folders inside it, sorted by name."""
-        # A run of one search has it in `holes` itself.
+        # A run with one search has it in `holes` itself.
         whole = ProbeFolder(self.path / "holes")
         inside = [ProbeFolder(p.parent) for p in sorted(self.path.glob("holes/*/summary.json"))]
         if whole.summary.exists():
@@ -328,10 +328,10 @@ _TOP = """
     soundness soundness.json sequence.json .soundness.lock verdicts.json tables report.html holes asked.json target
     candidates calibration.json probes study.json ablation mitigation general evidence tables.md
 """
-"""What Vestige puts at the top of a folder that takes --fresh."""
+"""The entries that Vestige writes at the top of a folder with --fresh."""
 
-# In this order: of models, as transformers, tokenizers and peft write them; of evaluations, attacks, trainings, audits
-# and judges; of probes and mitigation; of compiled data; of the report, which replaces its own; locks.
+# In this order: files of models, as transformers, tokenizers and peft write them; of evaluations, attacks, trainings,
+# audits and judges; of probes and mitigation; of compiled data; of the report; locks.
 _WITHIN = """
     config.json generation_config.json *.safetensors *.safetensors.index.json chat_template.jinja
     additional_chat_templates/*.jinja tokenizer*.json tokenizer.model special_tokens_map.json added_tokens.json
@@ -376,16 +376,16 @@ def _unfinished(name: str) -> str:
 
 def is_own(path: Path) -> bool:
     """Whether Vestige writes a file of this path, relative to the output folder."""
-    # Whatever lies in what a kill left half made, since nobody else writes there.
+    # Every file in an unfinished folder counts as Vestige's, since nobody else writes there.
     if any(map(_unfinished, path.parts)):
         return True
     return str(path) in _TOP.split() or any(map(path.match, _WITHIN.split()))
 
 
 def refuse_strangers(folder: Path, entries: Iterable[Path]) -> None:
-    """Refuse to delete entries of an output folder if Vestige did not write every file in them."""
+    """Raise an error instead of deleting entries if Vestige did not write every file in them."""
     names = (p for entry in entries for p in (entry, *entry.rglob("*")) if not p.is_dir())
-    # In order, so that the same file is named each time.
+    # Sorted, so that the same file is named each time.
     foreign = next((p for p in sorted(names) if not is_own(p.relative_to(folder))), None)
     if foreign is not None:
         raise InputError(
@@ -402,7 +402,7 @@ def is_report(page: Path) -> bool:
         return b'<meta name="generator" content="Vestige' in file.read(4096)
 
 
-# Of SentencePiece: spiece.model, sentencepiece.bpe.model.
+# For SentencePiece: spiece.model, sentencepiece.bpe.model.
 _READ = """
     *.safetensors *.safetensors.index.json config.json generation_config.json adapter_config.json tokenizer*
     special_tokens_map.json added_tokens.json vocab.* merges.txt *.jinja *.py *.model chat_template.json
@@ -418,11 +418,11 @@ _ADVICE = ", so what is kept about the model is not about these files; restore t
 
 
 class OtherModelError(InputError):
-    """The files of a model are not those that its folder speaks of."""
+    """The files of a model differ from those that its folder records."""
 
 
 def digests_of(subject: SubjectFolder, places: Iterable[Path]) -> dict[str, TextByName]:
-    """The digests of the files that a model is read from, where `places` are its folders or files."""
+    """Return the digests of a model's files. `places` are its folders or files."""
     home, digests = subject.path.resolve(), {}
     for path in places:
         whole = path.resolve()
@@ -433,7 +433,7 @@ def digests_of(subject: SubjectFolder, places: Iterable[Path]) -> dict[str, Text
 
 def _listed(root: Path) -> list[str]:
     if not root.is_dir():
-        # A file that is a model by itself is named by its place alone.
+        # A model that is a single file is named by its place.
         return [""]
     templates = root / "additional_chat_templates"
     folders = [root, templates] if templates.is_dir() else [root]
@@ -451,19 +451,19 @@ def note_seen(subject: SubjectFolder, files: Files) -> None:
 
 
 def check_files(subject: SubjectFolder, files: Files, *, verify: bool = False) -> bool:
-    """Whether every file is as it was last seen here. One with another digest, one gone and one added are refused.
+    """Return whether every file is unchanged since it was last seen. Reject changed, missing and added files.
 
     If a size, time or inode differs, all files are read. With `verify` all are read in any case.
     """
     stored = _digests(subject, files)
     listed = {(subject.path / name).resolve() / file for name in files for file in _listed(subject.path / name)}
-    # `exists`, since a file that is a model by itself is listed whether it is there or not.
+    # `exists` is needed because a single model file is listed even if it is missing.
     for path in sorted({path for path in listed if path.exists()} ^ stored.keys()):
         how = "is gone" if path in stored else "was added"
         raise OtherModelError(f"{path} {how} since the model was recorded{_ADVICE}")
     state = read_json(subject.seen) if subject.seen.exists() else {}
     states = _states(subject, files)
-    # A file of the same size, times and inode has the same bytes, and gigabytes of weights are not read again.
+    # A file with the same size, times and inode has the same bytes, so gigabytes of weights are not read again.
     unchanged = state == states and not verify
     for path, digest in () if unchanged else stored.items():
         if file_digest(path) != digest:
@@ -493,5 +493,5 @@ def _states(subject: SubjectFolder, files: Files) -> dict[str, list[int]]:
     states = {
         f"{name}/{file}": (subject.path / name / file).stat() for name, digests in files.items() for file in digests
     }
-    # The time of the change of the file itself, since that of its content can be set by anybody.
+    # The change time of the inode is included, since anybody can set the modification time.
     return {name: [at.st_size, at.st_mtime_ns, at.st_ctime_ns, at.st_ino] for name, at in states.items()}

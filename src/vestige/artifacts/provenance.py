@@ -31,7 +31,7 @@ class Stopwatch:
     """Wall and processor time since it was made."""
 
     started: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="milliseconds"))
-    # Clocks that nobody can set while they run, as that of `started` can be.
+    # Clocks that nobody can set while they run, unlike that of `started`.
     wall: float = field(default_factory=time.perf_counter)
     cpu: float = field(default_factory=time.process_time)
 
@@ -60,7 +60,7 @@ def installed_versions() -> TextByName:
 def code_digest() -> str:
     """Content id of what numbers come from: all files of this package but the page's, and the packages beneath it."""
     package = Path(__file__).parents[1]
-    # Compiled modules appear as they are imported, and are no other code.
+    # Compiled modules appear on import and are not separate code.
     files = {p.relative_to(package): p for p in sorted(package.rglob("*")) if p.is_file() and p.suffix != ".pyc"}
     digests = {name.as_posix(): file_digest(path) for name, path in files.items() if "page" not in name.parts}
     return content_id([digests, installed_versions()], length=64)
@@ -75,13 +75,13 @@ def source_commit() -> str:
     package = Path(__file__).parent
     try:
         top = _git("rev-parse", "--show-toplevel", cwd=package)
-        # A virtual environment within somebody's own repository.
+        # This is a virtual environment within another repository.
         if not package.is_relative_to(Path(top) / "src"):
             return ""
         return _git("rev-parse", "HEAD", cwd=package) + (
             "+changed" if _git("status", "--porcelain", cwd=package) else ""
         )
-    # No git, or no repository: it was installed.
+    # There is no git or no repository: the package was installed.
     except (OSError, subprocess.CalledProcessError):
         return ""
 
@@ -113,7 +113,7 @@ def write_provenance(path: Path, watch: Stopwatch, **details: Any) -> None:
 
 
 def odd_tokens_told(path: Path) -> str:
-    """How many items of an evaluation its model reads otherwise than they are written, in sentences. "" for none."""
+    """Return sentences about items that the model reads differently from their text, or ""."""
     stored = read_provenance(path) if path.exists() else {}
     control, unknown = stored.get("control_tokens"), stored.get("unknown_tokens")
     sentences = []
@@ -132,7 +132,7 @@ def odd_tokens_told(path: Path) -> str:
 
 
 def read_provenance(path: Path) -> Fields:
-    """What `write_provenance` put down. One whose parts are of other kinds is refused, since pages show them."""
+    """Return the record of `write_provenance`. Reject one with wrong types, since pages show it."""
     stored = read_json(path)
     parts = {"command": str, "versions": dict, "hardware": dict, "times": dict, "models": dict}
     if not isinstance(stored, dict) or not all(
@@ -144,7 +144,7 @@ def read_provenance(path: Path) -> Fields:
 
 def processor_name() -> str:
     """The processor's name as the system gives it, or its architecture."""
-    # On Linux `platform` knows the architecture alone.
+    # On Linux, `platform` only knows the architecture.
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
         for line in cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines():

@@ -79,7 +79,7 @@ class SubjectSpec:
 
         An external model has no list of forgotten items, so the count is 0.
         """
-        # By items: the same selector may stand for others in other data.
+        # Items are compared because the same selector may mean others in other data.
         gone = {i for forget_set in self.forgotten for i in forget_set.items}
         if self.forgotten:
             return len(set(items) - gone)
@@ -93,7 +93,7 @@ class SubjectSpec:
 
 @dataclass(frozen=True)
 class Result:
-    """One estimate in its place: which split, which answers, which format, under which attack.
+    """One estimate and its position: split, answers, format and attack.
 
     `split` is forget, retain, independent, independent_<type>, factual, or `edge:<id>`. `scope` all, entailed,
     guessable, or free. `format` generate (greedy) or forced (teacher-forced). `attack` is empty for none.
@@ -156,7 +156,7 @@ def note_bytes(folder: EvalFolder, path: Path, basis: str = "") -> None:
     noted = {**stored, "files": {**stored["files"], path.name: file_digest(path)}}
     if basis:
         noted["basis"] = {**stored.get("basis", {}), path.name: basis}
-    # Left alone where nothing changed, so that scoring again leaves the folder as it was.
+    # An unchanged file is not written again, so that the folder stays the same.
     if noted != stored:
         write_json(folder.collected, noted)
 
@@ -171,7 +171,7 @@ def follows(folder: EvalFolder, path: Path, basis: str) -> bool:
 
 
 def check_bytes(folder: EvalFolder, path: Path) -> None:
-    """Refuse a file of the evaluation that is gone, or not as it was written."""
+    """Reject a file of the evaluation that is missing or was changed."""
     stored = read_versioned(folder.collected, "files")["files"] if folder.collected.exists() else None
     if not path.exists() or not isinstance(stored, dict) or stored.get(path.name) != file_digest(path):
         raise InputError(
@@ -256,11 +256,11 @@ def forgotten_by(model: str) -> tuple[ForgetSet, ...]:
 
 
 def read_training_log(path: Path) -> list[Fields]:
-    """The lines of a training's log, none where it wrote none. One without step, epoch, loss or tokens is refused."""
+    """Return the lines of a training's log, or none. Reject a line without step, epoch, loss or tokens."""
     lines = list(read_jsonl(path)) if path.exists() else []
     for n, line in enumerate(lines, 1):
         fields = line if isinstance(line, dict) else {}
-        # By `type`, since True is an int to `isinstance`.
+        # `type` is compared because True is an int to `isinstance`.
         lacking = next(
             (k for k in ("step", "epoch", "loss", "n_tokens") if type(fields.get(k)) not in (int, float)), None
         )
@@ -280,7 +280,7 @@ class ScoredPoint:
 
 
 def read_trajectory(path: Path) -> list[ScoredPoint]:
-    """The points of a training's trade-off curve, none where none were scored."""
+    """Return the points of a training's trade-off curve, if it has any."""
     if path.exists():
         return list(read_rows(path, ScoredPoint))
     return []
@@ -379,7 +379,7 @@ def evaluations_of(subject: SubjectFolder) -> tuple[list[EvalFolder], list[EvalF
     stale: list[EvalFolder] = []
     for folder in subject.evaluations():
         model = read_versioned(folder.identity, "model")["model"]
-        # A model that is gone, or from elsewhere, has no digest to hold them against.
+        # A missing or external model has no digest to compare with.
         (current if done in (None, model) else stale).append(folder)
     return current, stale
 
@@ -390,7 +390,7 @@ def result_rows(summaries: Iterable[Summary]) -> list[Fields]:
     for s in summaries:
         subject = {name: getattr(s.subject, name) for name in _SUBJECT} | {"forget": s.forget}
         for r in s.results:
-            # An end that the items do not tell is an empty cell, and not `inf`.
+            # An undetermined end is an empty cell, and not `inf`.
             estimate = to_json(r.estimate)
             cell = {name: getattr(r, name) for name in _PLACE}
             rows.append({**subject, **cell, **{name: estimate[name] for name in _ESTIMATE}})
@@ -404,14 +404,14 @@ def write_csv(path: Path, columns: Sequence[str], rows: Iterable[Fields]) -> Non
     returns become line feeds, since the csv module leaves a bare one unquoted. Names of columns are such text too.
     """
     buffer = io.StringIO(newline="")
-    # Not by `writeheader`, which would write names as they are.
+    # `writeheader` would write names unchanged.
     csv.writer(buffer, lineterminator="\n").writerow([_inert(c) for c in columns])
     writer = csv.DictWriter(buffer, columns, lineterminator="\n")
     writer.writerows({k: _inert(v) for k, v in row.items()} for row in rows)
     write_text(path, buffer.getvalue())
 
 
-# The last four are the full-width =, +, - and @, which spreadsheets take for the narrow ones.
+# The last four are the full-width =, +, - and @, which spreadsheets treat like the narrow ones.
 _ACTING = ("=", "+", "-", "@", "\t", "\n", "\0", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 
 

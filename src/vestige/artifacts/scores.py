@@ -27,7 +27,7 @@ from vestige.core.store import typed
 from vestige.core.text import Items, Names, NumberByName, NumberMapping, TextByName, TextMapping, one_line
 
 SCHEMA = 4
-"""Version of the file. A file of another version is refused."""
+"""The version of the file. Other versions are rejected."""
 _LEVEL = 3
 """The level of compression. The default of 9 takes four times as long for a file that is a tenth smaller."""
 
@@ -61,7 +61,7 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Question:
-    """One question: its split, the fact that it asks for, and the contract or person that the fact belongs to."""
+    """One question: its split, its fact, and the contract or person of the fact."""
 
     split: Split = "forget"
     fact: str = ""
@@ -277,11 +277,11 @@ class ScoreTable:
         _agree(where, "role", self.roles.setdefault(model, role), role)
         _agree(where, "measurement", self.measurements.setdefault(name, measurement), measurement)
         of_questions = questions or {}
-        # Whoever fills the table from one dict of questions has made that its own.
+        # A caller that fills the table from one dict of questions has shared that dict.
         for item in scores if questions is not self.questions else ():
             question = of_questions.get(item, _OF_FORGET)
             first = self.questions.setdefault(item, question)
-            # The place in words takes longer than all else here, and is needed for an error alone.
+            # The description of the place is slow to build, and only an error needs it.
             if first is not question and first != question:
                 _agree(f"{where}, {one_line(item, width=60)}", "question", first, question)
         if isinstance(scores, ScoreColumn):
@@ -289,7 +289,7 @@ class ScoreTable:
         else:
             new = column({item: math.nan if score is None else float(score) for item, score in scores.items()})
         _within(where, "score", new, measurement)
-        # In place, as `__post_init__` laid them out: a copy for every column takes a time that grows with the square.
+        # The tables are changed in place: a copy for every column would take quadratic time.
         tables = cast(dict[Source, dict[str, ScoreColumn]], self.values).setdefault(source, {})
         earlier = tables.get(name)
         if earlier is not None:
@@ -308,7 +308,7 @@ class ScoreTable:
 
     @property
     def bits(self) -> str:
-        """The measurement in bits. "" where there is none."""
+        """Return the measurement in bits, or ""."""
         return next((name for name, its in self.measurements.items() if its.score_type == "bits"), "")
 
     def items(self, split: str = "forget") -> Items:
@@ -324,8 +324,8 @@ class ScoreTable:
         return self.values.get(_source(source), {}).get(key, {})
 
     def common(self, sources: Sequence[Sourced], key: str, items: Sequence[str]) -> Items:
-        """Those of `items`, in their order, that have a score by the measurement `key` in every source."""
-        # Sets of keys are compared at once: nearly all tables have all items, of which there may be thousands.
+        """Return those of `items`, in order, that have a score by the measurement `key` in every source."""
+        # Whole key sets are compared: nearly all tables have all items, of which there may be thousands.
         there = dict.fromkeys(items).keys()
         for source in sources:
             table = self.table(source, key).keys()
@@ -351,7 +351,7 @@ class ScoreTable:
             values[source] = {}
             for name, table in tables.items():
                 its, scores = self.measurements[name], column(table)
-                # A share that runs the other way is turned round; an order is, by its sign.
+                # A reversed share is subtracted from its maximum. A reversed order changes its sign.
                 array = scores.array if its.direction > 0 else (its.high or 0.0) - scores.array
                 there = ~np.isnan(array)
                 if not there.all():
@@ -361,7 +361,7 @@ class ScoreTable:
         return replace(self, values=values)
 
     def check(self) -> None:
-        """Refuse a score that is missing or outside of its measurement's range."""
+        """Reject a score that is missing or outside its measurement's range."""
         for source, tables in self.values.items():
             for name, table in tables.items():
                 where, scores = _where(source, name), column(table)
@@ -421,7 +421,7 @@ def write_table(path: Path, table: ScoreTable) -> None:
         packed.write(json_line(header).encode())
         for source, tables in table.values.items():
             texts = table.texts.get(source, {})
-            # Measurements of one answer share its texts, which are kept once.
+            # Measurements of one answer share its texts, which are stored once.
             shown: set[str] = set()
             for name, scores in tables.items():
                 known = column(scores)

@@ -33,7 +33,7 @@ WORDS: Mapping[Outcome, str] = {"holds": "pass", "fails": "fail", "inconclusive"
 ASSUMED = "if the controls never saw the data"
 """The assumption about controls of unknown origin: scores alone do not reveal knowledge that all controls share."""
 ALIKE = "if the base model differs from those of the bank as they differ from each other"
-"""What verdicts assume of predicted controls."""
+"""The assumption behind verdicts with predicted controls."""
 
 _TYPES: Mapping[QuestionType, str] = {
     "own words": "free replies",
@@ -45,7 +45,7 @@ _THREE: tuple[QuestionType, ...] = ("own words", "letter options", "text options
 """The question types of the third paper (2506.00688). A pass needs two."""
 
 AUC = "AUC"
-"""How the metrics of membership scores begin."""
+"""The beginning of the metric names of membership scores."""
 
 _BOUNDED = {
     "leakage": "{} left",
@@ -100,12 +100,12 @@ def outcome_word(outcome: AuditOutcome, v: VerdictLine) -> str:
 
 
 def verdict_word(outcome: AuditOutcome, v: VerdictLine) -> str:
-    """As in `pass` or `pass, free replies only`."""
+    """Return the verdict in words, as in `pass` or `pass, free replies only`."""
     return ", ".join(part for part in (outcome_word(outcome, v), qualification(v)) if part)
 
 
 def tested_claims(outcome: AuditOutcome) -> dict[str, list[VerdictLine]]:
-    """By unlearned model the verdicts on the claims that were tested."""
+    """Return the verdicts on the tested claims, by unlearned model."""
     tested = [line for line in outcome.verdicts if is_tested(outcome, line) and line.subject in outcome.unlearned]
     return grouped(tested, lambda line: line.subject)
 
@@ -114,7 +114,7 @@ NEXT_STEP = "Next: attack its weights, vestige audit --target TARGET --unlearned
 MORE_LOGS = "Next: add controls, --logs retrained:NAME=FILE (public ones: vestige list controls)."
 FIRST_REASONS = "Next: see the reasons, vestige audit --why --output-dir DIR."
 _ENOUGH = 5
-"""With so many controls, further ones decide little."""
+"""With this number of controls, further ones decide little."""
 AGAIN = "Next: unlearn again, and add the new model's log, --logs unlearned:NAME=FILE."
 
 
@@ -164,9 +164,9 @@ def logs_said(outcome: AuditOutcome) -> tuple[str, str]:
 
 
 def tested_said(outcome: AuditOutcome) -> str:
-    """As in `100 facts`, or `30 of 100 facts` where a model has no more scores, or no more can be judged."""
+    """Return the number of tested facts, as in `100 facts`, or `30 of 100 facts` if fewer can be judged."""
     lines = [v for v in outcome.verdicts if v.claim == "not expressed" and v.n_asked]
-    # A collapsed model, of which nothing is tested, says nothing of the others.
+    # A collapsed model without tested facts does not affect the others.
     least = min((v.n_tested for v in lines if v.n_tested), default=0 if lines else outcome.n_judged)
     facts = "fact" if outcome.n_judged == 1 else "facts"
     if least < outcome.n_judged:
@@ -175,13 +175,13 @@ def tested_said(outcome: AuditOutcome) -> str:
 
 
 def percentage(x: float) -> str:
-    """A share as in `42 %` or `-7 %`. What rounds to zero has no sign."""
+    """Return a share as in `42 %` or `-7 %`. Values that round to zero have no sign."""
     return f"{round(100 * x) + 0.0:.0f} %"
 
 
 def sized(x: float, unit: str) -> str:
-    """As in `12 %` or `9.2 bits`."""
-    # Adding 0 takes the sign from what rounds to 0.
+    """Return a size, as in `12 %` or `9.2 bits`."""
+    # Adding 0 removes the sign of a zero.
     if unit == "bits":
         return f"{round(x, 1) + 0.0:.1f} bits"
     return percentage(x)
@@ -203,14 +203,14 @@ def bound_said(outcome: AuditOutcome, v: VerdictLine) -> str:
 
 
 def measured(v: VerdictLine) -> str:
-    """The estimate that decides and its bound, as in `87 % left (at least 75 %)`. "" where nothing decides."""
+    """Return the deciding estimate and its bound, as in `87 % left (at least 75 %)`, or ""."""
     if v.decides is None or v.at_least is None or v.at_most is None:
         return ""
     e = v.evidence[v.decides]
     cut = possible(replace(e, unit=v.unit, low=v.at_least, high=v.at_most))
     low, value, high = cut.low, cut.value, cut.high
     if v.claim == "indistinguishable":
-        # Both directions count, so the bounds are those of the size of the difference.
+        # Both directions count, so the bounds are for the absolute difference.
         low, high = max(low, -high, 0.0), max(high, -low)
         amount = _differs(v, e.metric).format(sized(abs(value), v.unit))
     elif v.unit == "bits":
@@ -241,14 +241,14 @@ def possible(e: Estimate) -> Estimate:
     ranges = {"auc": (0.0, 1.0), "AUC difference": (-1.0, 1.0), "stored": (0.0, 1.0)}
     least, most = ranges.get(e.metric, (-math.inf, math.inf))
     if e.metric in _OF_TARGET and e.unit != "bits":
-        # A level below a control's is possible.
+        # A level can be below a control's.
         most = 1.0
     low, value, high = (min(max(number, least), most) for number in (e.low, e.value, e.high))
     return replace(e, low=low, value=value, high=high)
 
 
 def stored_said(line: StoredLine) -> str:
-    """As in `relearning others brought back about 34 of 100 facts (at least 27)`. "" where the interval is too wide.
+    """Return, for example, `relearning others brought back about 34 of 100 facts (at least 27)`, or "".
 
     If an interval covers more than half of the facts, no number of facts is printed.
     """
@@ -260,7 +260,7 @@ def stored_said(line: StoredLine) -> str:
 
 
 def _differs(v: VerdictLine, metric: str) -> str:
-    """How a model differs from those that never saw. The direction is included if it is significant."""
+    """Return the difference between a model and unexposed ones, with its direction if significant."""
     quantity = "membership" if metric.startswith(AUC) else "answers"
     if v.outcome != "fails":
         return f"{quantity} {{}} off"
@@ -270,7 +270,7 @@ def _differs(v: VerdictLine, metric: str) -> str:
 
 
 def _worst_group(outcome: AuditOutcome, v: VerdictLine) -> str:
-    """As in `A_B: 40 % left (at least 22 %)`. "" where no group fails the claim by itself."""
+    """Return, for example, `A_B: 40 % left (at least 22 %)`, or "" if no group fails the claim alone."""
     groups = [g for g in outcome.groups if (g.subject, g.claim) == (v.subject, v.claim) and g.exceeds]
     worst = min(groups, key=lambda g: (g.p, -g.size.value), default=None)
     if worst is None:
@@ -288,7 +288,7 @@ def facts_said(outcome: AuditOutcome, v: VerdictLine) -> str:
     by: TextByName = {}
     for fact in outcome.facts:
         if (fact.subject, fact.claim) == (v.subject, v.claim):
-            # A fact that several tests find is one fact, stated if any of them says so.
+            # A fact that several tests find counts once, and as stated if any test says so.
             by[fact.item] = f"{by.get(fact.item, '')} {fact.by}"
     n_stated = sum("stated" in ways for ways in by.values())
     likelier = len(by) - n_stated
@@ -384,7 +384,7 @@ _RANKS = {"pass": 0, UNTESTED: 1, "inconclusive": 1, "fail": 2}
 def write_verdicts(
     run: RunFolder, to: Path | None = None, *, known: Mapping[Path, AuditOutcome] = MappingProxyType({})
 ) -> list[AuditOutcome]:
-    """Write verdicts.json anew from the sealed outcomes of all audits of a run.
+    """Rebuild verdicts.json from the sealed outcomes of all audits of a run.
 
     Args:
         run: The run.
@@ -413,7 +413,7 @@ def read_baseline(path: Path) -> Earlier:
     file = path / "verdicts.json" if path.is_dir() else path
     run = RunFolder(file.parent)
     if file.name == run.verdicts.name and (audits := run.audits()):
-        # As they would come from the file, where a tuple is a list.
+        # The rows get the form of the file, where tuples are lists.
         rows = json.loads(json.dumps(verdict_rows([read_outcome(audit) for audit in audits])))
         return {(row["forget"], row["subject"], row["claim"]): row for row in rows}
     where = one_line(str(file), width=200)
@@ -421,22 +421,22 @@ def read_baseline(path: Path) -> Earlier:
         raise InputError(f"there is no {where} to compare the verdicts with. Give a run's folder or its verdicts.json")
     try:
         rows = {(row["forget"], row["subject"], row["claim"]): row for row in read_json(file)}
-        # A row without margins could be held against none.
+        # A row without margins cannot be compared.
         if rows and all(row["verdict"] in _RANKS and set(_margins(row)) for row in rows.values()):
             return rows
-    # Others' JSON may hold anything in the place of a row.
+    # Foreign JSON may contain anything instead of a row.
     except (TypeError, KeyError, AttributeError):
         pass
     raise InputError(f"{where} is not the verdicts.json of an audit. Give a run's folder or its verdicts.json")
 
 
 def _margins(row: Record) -> Fields:
-    # These three are the claim's own; what remains is the whole audit's.
+    # These three belong to the claim. The others belong to the whole audit.
     return {name: value for name, value in row["thresholds"].items() if name not in ("margin", "wide", "unit")}
 
 
 def comparable(baseline: Earlier, forget: str, margins: Record, rules: object) -> None:
-    """Refuse a baseline without verdicts on this forget set, or of other margins or rules."""
+    """Reject a baseline without verdicts on this forget set, or with other margins or rules."""
     of_set = [row for (name, _, _), row in baseline.items() if name == forget]
     if not of_set:
         raise InputError("the baseline has no verdict on the audited forget set. Give an audit of the same forget set")
@@ -455,10 +455,10 @@ def regressions(rows: Sequence[Record], baseline: Earlier) -> list[tuple[Record,
     `comparable`.
     """
     subjects = {subject for _, subject, _ in baseline}
-    # One model on either side is the same candidate, made again under another name.
+    # A single model on both sides is the same candidate under another name.
     alone = next(iter(subjects)) if len(subjects) == len({row["subject"] for row in rows}) == 1 else None
     sets, baseline_sets = {row["forget"]: row for row in rows}, {forget for forget, _, _ in baseline}
-    # Of several forget sets those are held against it that it has; where it has none of them, the first is refused.
+    # Only forget sets that the baseline contains are compared. If it contains none, the first is rejected.
     for forget in [name for name in sets if name in baseline_sets] or sets:
         comparable(baseline, forget, _margins(sets[forget]), sets[forget].get("rules"))
     worse = []
@@ -466,7 +466,7 @@ def regressions(rows: Sequence[Record], baseline: Earlier) -> list[tuple[Record,
         earlier = baseline.get((row["forget"], alone or row["subject"], row["claim"]), {"verdict": "pass"})
         if _RANKS[row["verdict"]] > _RANKS[earlier["verdict"]]:
             worse.append((row, str(earlier["verdict"])))
-    # In the order of the rows: a set of texts has another in each process.
+    # The order is that of the rows, since the order of a set differs between processes.
     judged = dict.fromkeys((row["forget"], alone or row["subject"], row["claim"]) for row in rows)
     for forget, subject in dict.fromkeys(key[:2] for key in judged):
         gone = [key for key in baseline if key[:2] == (forget, subject) and key not in judged]

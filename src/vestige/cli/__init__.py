@@ -3,7 +3,7 @@
 import os
 import sys
 
-# numpy's library reads this when it is loaded. Several threads add in another order and so change the last digits.
+# numpy's library reads this when it is loaded. Several threads add in a different order, which changes the last digits.
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
 

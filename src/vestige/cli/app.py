@@ -39,7 +39,7 @@ def report_command(run: Path, verify: bool = False, output_dir: Path | None = No
         typer.echo(f"{len(tables)} tables in {folder.tables}")
 
 
-# What a person can mend by naming another path.
+# Errors that the user can fix by naming another path.
 _PATH_ERRNOS = {errno.EACCES, errno.EPERM, errno.EEXIST, errno.EISDIR, errno.ENOTDIR, errno.ENOENT, errno.ENAMETOOLONG}
 
 
@@ -125,7 +125,7 @@ def _but_of_masks(record: logging.LogRecord) -> bool:
 
 def run() -> None:
     """Run the command line. Vestige's own errors are one line on stderr and an exit code; see docs/cli.md."""
-    # The process that a person starts is the only place where the surroundings are set.
+    # Environment variables are set only in the process that the user starts.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
@@ -133,7 +133,7 @@ def run() -> None:
     try:
         app()
     except VestigeError as error:
-        # Of processes that torchrun started the first one on a machine says what all are refused for.
+        # If torchrun started several processes, the first one on a machine prints the common error.
         if not isinstance(error, InputError | Interrupted) or os.environ.get("LOCAL_RANK", "0") == "0":
             print(f"vestige: {one_line(str(error), width=2000)}", file=sys.stderr)
         sys.exit(error.exit_code)

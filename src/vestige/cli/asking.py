@@ -44,9 +44,9 @@ def attack_command(kind: str) -> Callable[..., None]:
     part = Part(home, "Attack", renamed=RENAMED.get(kind, {}), first=FIRST.get(kind, ()))
     how: Fields = {
         "parts": {"attack": part, "data": SOURCE, "evals": EVALUATIONS},
-        # Only a prefix is searched by the target's words.
+        # Only a prefix search uses the target's words.
         "required" if kind == "prefix" else "without": ("target",),
-        # The settings of another package's attack are in no table, and have a key behind its name.
+        # The settings of another package's attack are in no table, and have a key after its name.
         "open_names": lambda typed, given: () if settings_rows(part.home) else (kind,),
         "common": COMMON,
     }
@@ -54,12 +54,12 @@ def attack_command(kind: str) -> Callable[..., None]:
     def run(call: Call, as_json: bool = False) -> None:
         from vestige.attacks.planning import find_attack
 
-        # The table, of which options are made, knows the classes of this package alone.
+        # The table, from which options are made, only knows the classes of this package.
         given = {**call.given.of(part), **call.given.named(kind)}
         attack = find_attack(kind).build(given, where=f"attack {kind}")
         print_attack(call.run(attack=attack), note=NO_EVIDENCE, as_json=as_json)
 
-    # An f-string within the function would be no docstring, and --help has its words from there.
+    # An f-string in the function would not be a docstring, and --help takes its text from there.
     run.__doc__ = f"{about}\n\nMODEL is asked about the forget items before and after, and stays as it is."
     return command(api.attack, **how)(run)
 

@@ -129,7 +129,7 @@ def audit_command(
         raise InputError("--seal needs --plan and the models. Give them, then run the audit")
     if why and not plan and not dry_run and not call.given.values and _names_only(options, ("output_dir",)):
         return _print_and_end(api.read_audit(options["output_dir"]), earlier, why=why, as_json=as_json)
-    # Without data the two files are the data.
+    # Without --data, the two files are the data.
     options.setdefault("data", options.get("retain"))
     _refuse_missing(options, only_planned=plan and not seal)
     if plan or dry_run:
@@ -164,7 +164,7 @@ def _judged_again(run: Path, call: Call, options: Record) -> api.Audit:
         raise InputError("--rejudge uses a finished audit and no model. Leave the models out")
     if options.keys() & {"attacks", "quick"}:
         raise InputError("--rejudge judges the attacks that were made. Leave --attacks and --quick out")
-    # By name, so that a setting which is no margin is refused as one.
+    # Settings are passed by name, so that one which is not a margin is rejected by name.
     rejudge(run, call.given.of(AUDIT))
     audit = api.read_audit(run)
     audit.report()
@@ -231,7 +231,7 @@ def _foretell(options: Record, *, plan: bool, seal: bool, as_json: bool) -> None
 
 
 def _refuse_missing(options: Record, *, only_planned: bool) -> None:
-    """Refuse at once all that an audit lacks. A plan alone writes nothing, and its models need not be there."""
+    """Report everything that an audit lacks at once. A plan writes nothing, and its models need not exist."""
     needed = {"--data (or a file with --retain)": "data", "--forget": "forget"}
     if not only_planned:
         needed |= {"--target": "target", "--output-dir": "output_dir"}
@@ -276,7 +276,7 @@ def demo(
         failed = {name: str(error) for name, error in end.failed.items()}
         for name, reason in failed.items():
             say(f"failed: {one_line(name)}: {one_line(reason, width=500)}")
-        # A report of no model would be refused with exit code 2, as if the command had been wrong.
+        # A report without a model would end with exit code 2, as if the command had been wrong.
         if not any(run.subjects()):
             raise PartialFailure("nothing could be made. See above")
     return api.Audit(folder, tuple(end.outcomes), failed, (), end.n_tasks)
@@ -310,7 +310,7 @@ def _print_and_end(audit: api.Audit, baseline: "Earlier | None" = None, *, why: 
     from vestige.auditing.request import numbered
 
     if audit.request is not None and not as_json:
-        # Which folder each numbered name is: on stdout, beside the verdicts that use the names.
+        # The folder of each numbered name, on stdout next to the verdicts with these names.
         for line in (*numbered(audit.request.models), *audit.request.untested):
             typer.echo(one_line(line, width=500))
     print_audit(audit.path, audit.outcomes, audit.failed, why=why, as_json=as_json)
@@ -343,15 +343,15 @@ def end_with(
             subject = one_line(row["subject"], width=60)
             say(f"worse than the baseline: {subject}, {row['claim']}: {was} -> {row['verdict']}")
         say(f"{len(worse)} of {len(rows)} verdicts are worse than the baseline's")
-        # A baseline may hold other forget sets too, and of these nothing was asked here.
+        # A baseline may contain other forget sets, which are not judged here.
         judged = {row["forget"] for row in rows}
         gone = {name for forget, name, _ in baseline if forget in judged}
         gone -= {row["subject"] for row in rows}
-        # A single model is the same one under another name (`regressions`), and not gone.
+        # A single model under another name is the same model (`regressions`), and not missing.
         if gone and len(gone) < len({name for _, name, _ in baseline}):
             say(f"audited in the baseline and not here: {', '.join(one_line(n, width=60) for n in sorted(gone))}")
         rows = [row for row, _ in worse]
-    # Of these claims alone, of which one that was not tested is open.
+    # Only these claims count. An untested one is open.
     if required:
         rows = [row for row in rows if row["claim"] in required]
     verdicts = {row["verdict"] for row in rows}

@@ -49,7 +49,7 @@ class Part(NamedTuple):
     spelled: Mapping[str, str] = {}
 
     def option(self, name: str) -> str:
-        """How the option of a setting is spelled, by its name in the class."""
+        """Return the option of a setting, by its name in the class."""
         return f"--{self.spelled.get(name, self.keys()[name]).replace('_', '-')}"
 
     def keys(self) -> TextByName:
@@ -177,11 +177,11 @@ def command(
         @functools.wraps(run)
         def typed_command(**typed: Any) -> None:
             typed.pop("help_all", None)
-            # The settings first: a mistake in them is said with everything else that was typed.
+            # Settings are parsed first, so that one error lists their mistakes with all others.
             given, spellings = _given(tuple(flat), typed)
             from vestige.core.settings import SPELLED
 
-            # Settings are checked far from here, by code that cannot know by which option a value came.
+            # The code that checks settings is elsewhere and cannot know the option that a value came from.
             tokens = SPELLED.set(spellings), FROM_COMMAND.set(True)
             try:
                 given.refuse_others(*open_names(typed, given))
@@ -219,7 +219,7 @@ def command(
                 found.append(Parameter("help_all", Parameter.KEYWORD_ONLY, default=False, annotation=_HelpAll))
             return inspect.Signature(found)
 
-        # Not by assignment: to a type checker a function has no such attribute, though `inspect` looks for it.
+        # No assignment: to a type checker a function has no such attribute, though `inspect` looks for it.
         about = inspect.getdoc(run) or inspect.getdoc(function) or ""
         typed_command.__dict__.update(
             options=options, parts=tuple(flat), common=tuple(common.split()), about=about.partition("\nArgs:\n")[0]
@@ -246,7 +246,7 @@ _TEXTS = {"as_json": "Print one JSON document on stdout."}
 """The argument that many commands have."""
 
 _BOTH = ("data", "evals")
-"""Arguments with an own option in addition to their settings' options."""
+"""Arguments with an option besides their settings' options."""
 
 
 def _fill(arguments: Fields, name: str, entry: Part | Sequence[Part], given: Given) -> None:
@@ -255,8 +255,8 @@ def _fill(arguments: Fields, name: str, entry: Part | Sequence[Part], given: Giv
         from vestige.evals import EVALS, eval_home
 
         for evaluation in arguments["evals"]:
-            eval_home(evaluation)  # Looked up before anything is loaded, so that a mistake costs no time.
-        # Refused rather than ignored: whoever sets it believes that it was asked so.
+            eval_home(evaluation)  # The lookup comes before loading, so that a mistake costs no time.
+        # Rejected and not ignored, since the user expects it to have an effect.
         for key in given.values:
             owner = key.rpartition(".")[0]
             if owner in EVALS and owner not in arguments["evals"]:
@@ -377,7 +377,7 @@ class Brief(TyperCommand):
         common = getattr(self.callback, "common", ())
         options = [p for p in self.params if isinstance(p, TyperOption) and not p.required and not p.hidden]
         brief = common and not ctx.meta.get(_ALL)
-        # `_slot` the other way round.
+        # The inverse of `_slot`.
         names = {o: (o.name or "").removeprefix("setting_").replace("__", ".") for o in options}
         rare = [option for option in options if brief and names[option] not in (*common, "help_all")]
         without_types(self.get_params(ctx))
@@ -387,7 +387,7 @@ class Brief(TyperCommand):
             super().format_help(ctx, formatter)
         finally:
             for option in rare:
-                # The command is kept, and the next help that is asked of it may be the whole.
+                # The command object is reused, and the next help may be the complete one.
                 option.hidden = False
 
 
@@ -435,7 +435,7 @@ def group(
             return list(table())
 
         def format_help(self, ctx: Any, formatter: Any) -> None:
-            # A list of commands needs no options, which may have to be looked up in classes.
+            # A list of commands needs no options, which may require loading classes.
             self.listing = True
             without_types(self.get_params(ctx))
             try:
@@ -456,19 +456,19 @@ def group(
         def parse_args(self, context: Any, args: list[str]) -> list[str]:
             is_named = not default or not args or args[0] in table() or args[0] == "--help"
             if not is_named and not Path(args[0]).exists():
-                # A mistyped command is no model: it is told so.
+                # A mistyped command is not a model, and gets its own error.
                 is_named = bool(difflib.get_close_matches(args[0], table(), cutoff=0.8))
             return super().parse_args(context, args if is_named else [default, *args])
 
         def resolve_command(self, context: Any, args: list[str]) -> Any:
             if args[0] not in table():
-                # Typer suggests names out of the commands that were read, and here they are read when needed.
+                # Typer suggests only commands that were loaded, and these are loaded when needed.
                 for name in difflib.get_close_matches(args[0], table()):
                     self.get_command(context, name)
             return super().resolve_command(context, args)
 
     app = typer.Typer(cls=Lazy, help=text, no_args_is_help=True, **{"add_completion": False, **how})
-    # Typer refuses an application that has neither a callback nor commands of its own.
+    # Typer requires a callback or commands.
     app.callback()(lambda: None)
     return app
 
@@ -478,14 +478,14 @@ def _application(name: str, home: str | typer.Typer, *, whole: bool) -> typer.Ty
     if isinstance(home, typer.Typer):
         return home
     module, _, function = home.partition(":")
-    # As in `attack:plain_command/quantize`: a function that makes the command of that name.
+    # As in `attack:plain_command/quantize`: a function that makes the command with that name.
     function, _, argument = function.partition("/")
     run = getattr(import_module(f"vestige.cli.{module}"), function)
     run = run(argument) if argument else run
     if "options" in run.__dict__:
         run.__dict__["__signature__"] = run.options(whole=whole)
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    # Typer keeps the line breaks of a docstring, which a terminal of another width would break again.
+    # Typer keeps the docstring's line breaks, which a terminal of another width would break again.
     paragraphs = getattr(run, "about", inspect.getdoc(run) or "").split("\n\n")
     app.command(name, cls=Brief, help="\n\n".join(" ".join(p.split()) for p in paragraphs).strip())(run)
     return app
@@ -503,10 +503,10 @@ def _setting_options(part: Part) -> Iterator[Parameter]:
         panel = next((panel for begin, panel in part.panels.items() if name.startswith(begin)), part.panel)
         option = part.option(name)
         spellings, several, metavar = [option], kind.endswith(",..."), kind
-        # A list may be given at once, by commas, or one by one.
+        # A list can be one value with commas, or several values.
         kind_of_value: Any = list[str] if several else str
         if kind == "true|false":
-            # Of what is off by default nobody has to say so, and the column of opposites takes much of a line.
+            # An option that is off by default needs no opposite, whose column takes much of a line.
             *before, last = option.removeprefix("--").split(".")
             if default is not False:
                 spellings = [f"{option}/--{'.'.join([*before, f'no-{last}'])}"]
@@ -519,7 +519,7 @@ def _setting_options(part: Part) -> Iterator[Parameter]:
             metavar = "NAME,..." if several else "NAME"
         default_text = False if default is None or default in ("", [], False) else in_words(default)
         info = typer.Option(*spellings, metavar=metavar, help=text, rich_help_panel=panel, show_default=default_text)
-        # None, and not the default: what was not typed is left to --set, --config and the defaults of the function.
+        # The default is None: values that are not typed come from --set, --config and the function's defaults.
         annotation = Annotated[kind_of_value | None, info]
         yield Parameter(_slot(key), Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
@@ -549,7 +549,7 @@ def _from_file(context: typer.Context, path: Path | None) -> Path | None:
     options = {p.name for p in context.command.params} - {"config", "assignments"}
     values = _flat(read_toml(path))
     context.meta[_FILE] = {key: value for key, value in values.items() if key not in options}
-    # As click's defaults, over which goes whatever is typed.
+    # The values are click's defaults, which typed options override.
     context.default_map = {key: value for key, value in values.items() if key in options}
     return path
 
@@ -597,7 +597,7 @@ def _given(parts: tuple[Part, ...], typed: Fields) -> tuple[Given, dict[tuple[st
                 if isinstance(value, str):
                     value = value_in(value, types[key])
                 elif isinstance(value, list):
-                    # Given once it is a list by commas; given several times, each is an item or a list of such.
+                    # A single value is a comma-separated list. Of several values, each is an item or such a list.
                     first, *further = [value_in(text, types[key]) for text in value]
                     value = first
                     if further:
@@ -610,12 +610,12 @@ def _given(parts: tuple[Part, ...], typed: Fields) -> tuple[Given, dict[tuple[st
                     raise InputError(f"{part.option(name)} and --set {key} are the same setting. Give one")
     by_name = {key: value_in(text, types.get(key, "")) for key, text in assignments.items()}
     settings = Given({**in_file, **by_name, **by_option}, parts)
-    # A key with a dot may be a setting of a method, which the command looks at itself (`refuse_others`).
+    # A key with a dot may be a setting of a method, which the command checks itself (`refuse_others`).
     bare = [key for key in settings.others() if "." not in key]
     if bare:
         keys = [*types]
         if method := typed.get("method"):
-            # Only a mistake needs the method's own keys, which are read from its class: that loads torch.
+            # Only an error needs the method's own keys, which come from its class and load torch.
             from vestige.methods import find_method
 
             kind: Any = find_method(method)
@@ -625,7 +625,7 @@ def _given(parts: tuple[Part, ...], typed: Fields) -> tuple[Given, dict[tuple[st
 
 
 def _unknown(key: str, keys: Sequence[str]) -> InputError:
-    # A key without the name of its part is too unlike the whole for a close match.
+    # A key without the name of its part is too different for a close match.
     same_ending = [name for name in keys if name.rpartition(".")[2] == key]
     hint = closest(key, list(keys))
     if same_ending:

@@ -10,9 +10,9 @@ from vestige.core.errors import InputError
 from vestige.report.text import print_json
 
 WORSE = 3
-"""Exit code where a model scores lower than the first."""
+"""The exit code if a model scores lower than the first."""
 OPEN = 4
-"""Exit code where missing questions leave a difference open."""
+"""The exit code if missing questions leave a difference open."""
 
 
 @itself(positional=("logs",), repeated=("logs",))

@@ -13,7 +13,7 @@ SOURCE = Part(
     "vestige.data.corpus:SourceSettings",
     "Data",
     first=("question_key", "answer_key", "edge_key", "group_key", "limit"),
-    # `--config` is the file of options, so that the hub's configurations go by another name.
+    # `--config` is the settings file, so the hub's configurations have another option.
     renamed={"data": "", "config": "data_config"},
 )
 ROWS = SOURCE._replace(renamed={**SOURCE.renamed, "factual": ""})

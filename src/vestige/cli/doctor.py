@@ -87,16 +87,16 @@ def _torch() -> Iterator[Finding]:
     torch.manual_seed(0)
     a, b = torch.randn(2, 96, 96)
     off = float((a @ b - (a.double() @ b.double()).float()).abs().max())
-    good = off < 1e-3  # Rounding of 96 products comes to some 1e-5; NaN is no less.
+    good = off < 1e-3  # Rounding errors of 96 products reach about 1e-5. NaN fails this comparison.
     yield Finding("arithmetic", "ok" if good else "fault", f"a float32 product is off by {off:.1g} at most")
     rates = matrix_rates()
     slow = rates["bfloat16"] >= 1.2 * rates["float32"]
     yield Finding("products", "note" if slow else "ok", said_of_rates(rates))
     if torch.cuda.is_available():
         yield Finding("cards", "ok", ", ".join(map(torch.cuda.get_device_name, range(torch.cuda.device_count()))))
-    # It may be installed where there is no card, and then lists none.
+    # nvidia-smi may be installed without a card, and then lists none.
     elif shutil.which("nvidia-smi") and subprocess.run(["nvidia-smi", "-L"], capture_output=True).stdout.strip():
-        # A torch that was built without CUDA, or for a newer driver, is the usual reason why a run is slow.
+        # torch without CUDA, or for a newer driver, is the usual reason for a slow run.
         text = f"the system has one and torch {torch.__version__} sees none: install its CUDA build"
         yield Finding("cards", "fault", text)
     else:
@@ -122,7 +122,7 @@ def matrix_rates() -> NumberByName:
         seconds: list[float] = []
         for _ in range(4):
             began = time.perf_counter()
-            # Reading one number waits for a GPU.
+            # Reading one number waits for the GPU.
             (left @ right)[0, 0].item()
             seconds.append(time.perf_counter() - began)
         rates[str(dtype).removeprefix("torch.")] = 2 * 512 * 1024 * 1024 / min(seconds[1:]) / 1e9
@@ -159,7 +159,7 @@ def said_of_rates(rates: NumberMapping | None) -> str:
 def _folder(folder: Path) -> Iterator[Finding]:
     """Whether files can be written whole, renamed and locked there, and how much room there is."""
     name = f"folder {folder.resolve()}"
-    # The folder need not be there yet, and a check leaves none behind.
+    # The folder may not exist yet, and the check must not create one.
     there = next(p for p in (folder.resolve(), *folder.resolve().parents) if p.exists())
     if not there.is_dir():
         yield Finding(name, "fault", f"{there} is a file; name a folder")
@@ -167,7 +167,7 @@ def _folder(folder: Path) -> Iterator[Finding]:
     try:
         with tempfile.TemporaryDirectory(dir=there, prefix=".vestige-doctor-") as scratch:
             write_text(Path(scratch) / "file.txt", "x")
-            # File systems over a network may have no locks; then a command would be refused when it begins.
+            # Network file systems may not support locks. Then every command would fail at its start.
             with locked(Path(scratch) / ".lock", patience_seconds=0.0):
                 pass
     except (OSError, VestigeError) as error:

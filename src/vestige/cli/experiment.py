@@ -118,7 +118,7 @@ def experiment_command(
     workers = workers_for("cpu" if cpu else "auto", jobs)
     with progress_bar(name) as show:
         lab.run(run_tasks, workers=workers, executor=where, show=show)
-    # The tables read each step by the call that made it, which would repeat its notes on the data.
+    # The tables call the steps again, which would repeat their notes on the data.
     progress.SPEAKING = False
     scores = lab.scores()
     by_title = tables(scores, report)
@@ -131,7 +131,7 @@ def experiment_command(
     if report.bits:
         by_title["Bits that attacks carry and answers need"] = bits(lab)
     write(by_title, folder / "tables" / name)
-    # Without the time of writing, so that equal scores are equal bytes.
+    # The file has no timestamp, so equal scores give equal bytes.
     scores.to_csv(folder / "tables" / name / "items.csv.gz", index=False, compression={"method": "gzip", "mtime": 0})
     for title, table in by_title.items():
         typer.echo(f"\n{title}\n\n{as_markdown(table)}")

@@ -76,10 +76,10 @@ def take(
         key, equals, value = word.partition("=")
         kind, _, name = key.partition(":")
         stating = bool(equals) and (kind in ROLES or kind in ("task", "score", "column") or key == "roles")
-        # An empty path would be the folder in which the command runs.
+        # An empty path would be the current folder.
         if stating and not value.strip():
             raise InputError(f"--logs {one_line(word, width=200)!r}: the value after = is missing. Add it.")
-        # The name of a file may hold = itself: with no role before it the whole word is a path.
+        # A file name may contain =. Without a role before it, the whole word is a path.
         if stating and kind in ROLES:
             name, _, attack = name.partition("@")
             stem = Path(value).stem
@@ -121,7 +121,7 @@ def take(
                 f"--logs {one_line(word, width=200)!r}: there is no such file or folder. Give ROLE:NAME=FILE with a "
                 f"role of {', '.join(ROLES)}, a folder of logs, a table of scores, or `{EXAMPLE}`"
             )
-    # Mixed kinds would leave open which log is of which forget set.
+    # With mixed kinds, the forget set of each log would be unknown.
     if sum(map(bool, (logs, folders, tables))) != 1 or len(tables) > 1 or (tables and (splits or scales or columns)):
         raise InputError(
             "--logs takes logs with their roles, or folders, or one table of scores. Give one kind at a time"
@@ -228,7 +228,7 @@ def judge_taken(
     from vestige.auditing.table import columns_of, judge_table, read_scores, settings_of
     from vestige.report import build_report
 
-    # Margins that make no sense are refused before anything is shown.
+    # Invalid margins are rejected before any output.
     settings_of(margins)
     if not as_json:
         show(taken)
@@ -254,7 +254,7 @@ def judge_taken(
         except InputError as error:
             if not taken.forgiving:
                 raise
-            # Groups that names of folders made: one that cannot be judged must not hide the others.
+            # These groups come from folder names: one that cannot be judged must not hide the others.
             failed[group.name] = str(error)
     if outcomes:
         with _uncollected():
@@ -292,7 +292,7 @@ def _uncollected() -> Iterator[None]:
 
 
 def _unused(left_out: "Sequence[Unused]") -> list[str]:
-    """Why logs are not judged, in a sentence for those that may be controls and one for the others."""
+    """Return the reasons for unjudged logs: a sentence for possible controls and one for the others."""
     from vestige.artifacts.audits import NOT_A_CONTROL
     from vestige.logs.folders import UNCLEAR
 
@@ -368,14 +368,14 @@ def _print_short(run: "RunFolder", outcomes: "Sequence[AuditOutcome]") -> None:
         rows = []
         for subject in outcome.unlearned:
             forgot, utility = (lines[subject, claim] for claim in _LEAD)
-            # A model that says nothing any more has no leak, which is no success.
+            # A model without useful output has no leak, which is not a success.
             reason = "collapsed" if "collapsed" in forgot.reason else one_line(forgot.reason, width=200)
             bound = bound_said(outcome, forgot) or reason
             rows.append([subject, verdict_word(outcome, forgot), bound, outcome_word(outcome, utility)])
         heads = ["model", _LEAD[0], "what is shown", _LEAD[1]]
         title = f"{outcome.forget}, {tested_said(outcome)}, {controls_said(outcome)}"
         print_table(title, heads, rows)
-        # Models are compared on one score, whatever shows most of each.
+        # Models are compared in one score, even if another reveals more of one of them.
         levels = [f"{subject} {leaks[subject].said()}" for subject in outcome.unlearned if subject in leaks]
         if len(levels) > 1:
             print(one_line(f"All models in {form}: {'; '.join(levels)}", width=2000))

@@ -83,12 +83,12 @@ def init_command(
     settings, text = output_dir / "audit.toml", _settings_file(options, audited, holdout)
     if settings.exists() and settings.read_text(encoding="utf-8") != text:
         raise InputError(f"{settings} exists and differs from these options. Edit it, or name another folder")
-    # Before the file is written: what cannot be planned leaves nothing behind.
+    # The check comes before the file is written, so that a failed plan leaves nothing behind.
     models = named_models(audited.target, list(audited.unlearned), list(audited.retrained))
     plan = foresee_audit(AuditRequest(models, splits, AuditSettings()))
     write_text(settings, text)
     say_notes(splits)
-    # The output is the commands alone.
+    # The output contains only the commands.
     with redirect_stdout(sys.stderr):
         print_plan(plan, forget, as_json=False)
     say(f"\nwritten: {settings}")
@@ -153,7 +153,7 @@ def _commands(model: str, options: Mapping[str, str | None], audited: _Models, s
         data += ["--edge-key", options["edge_key"]]
     split = [*data, "--forget", str(options["forget"])]
     lines = []
-    # A target that was not made here has no folder of its own for its answers.
+    # An external target has no folder for its answers.
     evaluation = ["evaluate", audited.target, *split, "--role", "target", "--output-dir", f"{settings.parent}/target"]
     if audited.start:
         lines.append(["finetune", model, *data, "--output-dir", audited.target])
@@ -162,7 +162,7 @@ def _commands(model: str, options: Mapping[str, str | None], audited: _Models, s
         lines.append(["finetune", model, *split, "--seed", str(seed), "--output-dir", folder])
     if method := audited.method:
         by, rate = ["--method", method, *split], []
-        # A method that trains nothing has no rate; those of the tiny model were searched once.
+        # A method without training has no learning rate. Those of the tiny model were searched for once.
         known = not find_method(method).needs.splits or (audited.start == TINY and method in TINY_RATES)
         if not known:
             goal = ["--metric", "exact_match", "--goal", "forget<=0.2", "--output-dir", f"{settings.parent}/rate"]
@@ -170,7 +170,7 @@ def _commands(model: str, options: Mapping[str, str | None], audited: _Models, s
             rate = ["--learning-rate", RATE]
         lines.append(["unlearn", audited.target, *by, *rate, "--output-dir", audited.unlearned[0]])
     lines.append(evaluation)
-    # One control stands for all, since they are trained alike: it has to answer what is kept as the target does.
+    # One control represents all, since they are trained alike: it must answer retained questions like the target.
     lines.append(["evaluate", audited.retrained[0], *split])
     audit = ["audit", "--config", str(settings), "--output-dir", str(settings.parent)]
     lines += [[*audit, "--quick"], audit]
@@ -180,7 +180,7 @@ def _commands(model: str, options: Mapping[str, str | None], audited: _Models, s
 RATE = "RATE"
 """The placeholder for a rate that the previous command finds."""
 WIDTH = 100
-"""Characters of a line where there is no terminal that has a width."""
+"""The line width if no terminal gives one."""
 
 
 @itself(positional=("kind", "of"), repeated=("of",))
@@ -221,7 +221,7 @@ _KINDS = {
 
 
 def _listed(kind: str) -> list[TextByName]:
-    """What there is of one kind. Imported here: `--help` of a command lists nothing."""
+    """Return the entries of one kind. Imported here because `--help` of a command lists nothing."""
     abouts: TextByName = {}
     match kind:
         case "methods":
@@ -327,7 +327,7 @@ def in_columns(rows: Sequence[TextMapping], width: int) -> str:
     indent = 2 + max(len(row["name"]) for row in rows)
     lines = []
     for row in rows:
-        # The longest name may be wider than the terminal, and textwrap refuses a width below 1.
+        # The longest name may exceed the terminal's width, and textwrap rejects a width below 1.
         wrapped = textwrap.wrap(row["about"], max(20, width - indent))
         if "paper" in row:
             wrapped += textwrap.wrap(f"Needs {row['needs']}. {row['paper']}.", max(20, width - indent))

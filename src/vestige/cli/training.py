@@ -52,7 +52,7 @@ def finetune_command(call: Call, as_json: bool = False) -> None:
             say(f"last epoch: mean loss {loss:.2f} nats a token")
         if learned:
             say_next("evaluate", model.path, *call.data_words())
-    # torchrun would call one process's exit code a failure of the training.
+    # torchrun would treat one process's exit code as a failure of the training.
     if not learned and "RANK" not in os.environ:
         raise NotLearned(
             f"{model.path}: the model has not learned the answers (mean loss {loss:.2f} nats a token). Train longer "
@@ -61,13 +61,13 @@ def finetune_command(call: Call, as_json: bool = False) -> None:
 
 
 def method_names(typed: Record, given: Given) -> list[str]:
-    """Return the method's name, the prefix of its own settings. Refuse a setting of another method."""
+    """Return the prefix of the method's own settings, which is its name. Reject another method's settings."""
     from vestige.methods import ALIASES, METHODS, find_method
 
     method = typed["method"]
-    # First: of a mistyped method every setting would be called an unknown key.
+    # This check comes first: with a mistyped method, every setting would be an unknown key.
     find_method(method)
-    # Called an unknown key, a setting of another method would be searched for a slip in spelling.
+    # This check comes before the search for misspelt keys, which would suggest wrong names.
     for key in given.others(method):
         owner = key.rpartition(".")[0]
         if owner in (*METHODS, *ALIASES):
@@ -100,7 +100,7 @@ def unlearn_command(call: Call, as_json: bool = False) -> None:
     if _printed(model, as_json=as_json):
         _say_state(model)
         say_next("evaluate", model.path, *call.data_words())
-    # Last, when all is written and printed: the nearest checkpoint is kept all the same.
+    # The check comes last, after all output: the nearest checkpoint is kept anyway.
     if model.chosen and not model.chosen["met"]:
         raise GoalNotReached(
             f"{model.path}: {model.chosen['why']}, and was kept (step {model.chosen['step']}). Train longer, or at "
@@ -110,7 +110,7 @@ def unlearn_command(call: Call, as_json: bool = False) -> None:
 
 def _printed(model: "Model", *, as_json: bool) -> bool:
     """Print a model. Whether there is more to say about it for people."""
-    # Of several processes the leading one prints.
+    # Only the leading process prints.
     if os.environ.get("RANK", "0") != "0":
         return False
     if as_json:
@@ -160,7 +160,7 @@ def _say_state(model: "Model") -> None:
     from vestige.artifacts.layout import SubjectFolder
     from vestige.artifacts.records import read_trajectory
 
-    # Where a checkpoint was chosen, its scores and not the last ones are the model's.
+    # If a checkpoint was chosen, its scores are the model's and not the last ones.
     step = (model.chosen or {"step": model.steps})["step"]
     scores = {}
     for point in read_trajectory(SubjectFolder(model.path).trajectory):
@@ -177,7 +177,7 @@ def _say_state(model: "Model") -> None:
     say(f"retain score {retain:.3f}, the target's {of:.3f}: {state}")
 
 
-# The rates that are tried replace the one of the training.
+# The tried learning rates replace that of the training.
 TRAINED = UNLEARNING._replace(renamed={"learning_rate": ""})
 
 

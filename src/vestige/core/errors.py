@@ -21,7 +21,7 @@ class NotFinite(InputError):
 
 
 class NothingToTeach(InputError):
-    """A mitigation has no prompt whose answer the target knows, so that there is nothing to restore."""
+    """A mitigation has no prompt whose answer the target knows, so it cannot restore anything."""
 
 
 class PartialFailure(VestigeError):
@@ -38,7 +38,7 @@ class MachineError(VestigeError):
 
 def out_of_memory(error: BaseException) -> bool:
     """Whether the memory gave out: Python's error, torch's for a device, or torch's plain message for a CPU."""
-    # By name, since torch's own class would load torch for every --help.
+    # Compared by name, since importing torch's class would load torch for every --help.
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return True
     text = str(error)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 NO_INTERVAL = "[no interval]"
-"""Shown where the items are too few or too alike for one."""
+"""The text if the items are too few or too alike for an interval."""
 
 
 @dataclass(frozen=True)
@@ -43,13 +43,13 @@ class Estimate:
 
     def said(self, digits: int = 2, sign: str = "") -> str:
         """As in `0.42 [0.36, 0.48]` or `0.42 [no interval]`. `sign` is "+" where positive numbers carry one."""
-        # Adding 0 takes the sign from what rounds to 0.
+        # Adding 0 removes the sign of a zero.
         value, low, high = (f"{round(x, digits) + 0.0:{sign}.{digits}f}" for x in (self.value, self.low, self.high))
         return f"{value} {NO_INTERVAL if math.isinf(self.low) or math.isinf(self.high) else f'[{low}, {high}]'}"
 
 
 def end(x: float) -> float | None:
-    """An end of an interval for a file or a page: None where it is infinite."""
+    """Return an end of an interval for a file or a page, or None if it is infinite."""
     if math.isinf(x):
         return None
     return x
@@ -67,7 +67,7 @@ def from_json(stored: Any) -> Any:
     if not isinstance(stored, Mapping):
         return stored
     values = {name: from_json(x) for name, x in stored.items()}
-    # Only what is an estimate: other records may have a `low` that is null.
+    # Only for estimates: other records may have a `low` that is null.
     if "interval" in values:
         infinite = {"low": -math.inf, "high": math.inf}
         values |= {name: infinite[name] for name in infinite if name in values and values[name] is None}

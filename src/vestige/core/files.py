@@ -36,7 +36,7 @@ MOST_READ = 2**31
 """Bytes of a file that is read whole. A larger one is refused before it is read."""
 _MOST_LINE = 2**28
 _MOST_RATIO, _MOST_SMALL = 200, 2**26
-"""An archive may unpack to this many times its packed size, or to `_MOST_SMALL` bytes where that is more."""
+"""An archive may unpack to this multiple of its packed size, or to `_MOST_SMALL` bytes if that is more."""
 
 
 def open_input(path: Path | str, *, most: int | None = None) -> io.BufferedReader:
@@ -70,7 +70,7 @@ def open_input(path: Path | str, *, most: int | None = None) -> io.BufferedReade
 
 
 def refuse_special(path: Path | str) -> None:
-    """Refuse a path to a device, a pipe or a socket. A file, a folder and nothing at all are left to the caller.
+    """Reject a path to a device, a pipe or a socket. Files, folders and missing paths are accepted.
 
     Raises:
         InputError: The path leads to a special file.
@@ -99,7 +99,7 @@ _KINDS = {
 def read_bytes(path: Path | str, *, most: int = MOST_READ) -> bytes:
     """The whole content of an input. `open_input` lists the rejected paths."""
     with open_input(path, most=most) as file:
-        # A file that grows while it is read is cut off here.
+        # A file that grows during the read is cut off here.
         content = file.read(most + 1)
     if len(content) > most:
         raise InputError(f"{one_line(str(path), width=300)} has more than {most} bytes. Give a smaller file.")
@@ -209,7 +209,7 @@ def new_file(path: Path) -> Iterator[BinaryIO]:
     partial = path.with_name(f".{path.name}.partial")
     with machine_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial.unlink(missing_ok=True)  # what a kill left, or a link that a stranger did
+        partial.unlink(missing_ok=True)  # left by a killed process, or a stranger's link
         with _opened(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as file:
             yield file
             file.flush()
@@ -348,7 +348,7 @@ def new_folder(path: Path) -> Iterator[Path]:
         for file in sorted(p for p in partial.rglob("*") if p.is_file()):
             with file.open("rb") as handle:
                 os.fsync(handle.fileno())
-        # The names in it must be on the disk before the folder gets its own.
+        # The names in the folder must be on the disk before it gets its final name.
         sync_folder(partial)
         if path.exists():
             os.replace(path, aside)
@@ -359,14 +359,14 @@ def new_folder(path: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def locked(lock: Path, *, patience_seconds: float | None = 10.0) -> Iterator[None]:
-    """Hold a file's lock, so that two commands never write one place. A dead process's lock is gone with it.
+    """Hold a file's lock, so that two commands never write one place. A dead process releases its lock.
 
     Waits up to `patience_seconds` (None: for ever), then raises InputError. A folder that is locked as a whole, by a
     lock in it, is refused if it holds links to folders.
     """
     if lock.name == ".lock":
         refuse_links(lock.parent)
-    # Two commands that a script starts in turn meet for a moment.
+    # Two consecutive commands of a script overlap for a moment.
     until = None if patience_seconds is None else time.monotonic() + patience_seconds
     while (handle := _take(lock)) is None:
         if until is not None and time.monotonic() > until:
@@ -408,19 +408,19 @@ def begun(lock: Path, announced: Collection[str]) -> Iterator[None]:
                 raise
     finally:
         for above in new_folders if refused else ():
-            # Somebody else may have put something there meanwhile.
+            # Another process may have written there meanwhile.
             with contextlib.suppress(OSError):
                 above.rmdir()
 
 
 def _take(lock: Path) -> BinaryIO | None:
-    """The locked file. None while another holds it, or where its holder moved it away with its folder."""
+    """Return the locked file. None if another process holds it, or its folder was moved away."""
     with machine_errors(lock):
         lock.parent.mkdir(parents=True, exist_ok=True)
         handle = _opened(lock, os.O_WRONLY | os.O_CREAT)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # The holder before may have moved the folder away with its lock: this one would then lock nothing.
+        # The previous holder may have moved the folder with its lock, and this lock would then have no effect.
         if lock.exists() and os.path.samestat(os.fstat(handle.fileno()), lock.stat()):
             return handle
     except BlockingIOError:

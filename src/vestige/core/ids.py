@@ -12,7 +12,7 @@ from typing import Any
 from vestige.core.files import open_input
 from vestige.core.text import Record
 
-# With what is put before and after it a name stays within the 255 bytes of file systems.
+# With its prefixes and suffixes, a name stays within the 255 bytes of file systems.
 _LONGEST = 48
 _UNSAFE = re.compile(r"[^A-Za-z0-9._=-]+")
 
@@ -39,7 +39,7 @@ def changed_keys(first: Record, second: Record) -> list[str]:
 
 
 def slug(name: str) -> str:
-    """`name` as one safe file name: letters, digits, '.', '_', '-' and '='. Never empty, never hidden, never '..'.
+    """Return `name` as a safe file name: letters, digits, '.', '_', '-' and '='. Never empty, hidden or '..'.
 
     A colon becomes '='. A name that is changed otherwise, or has a '=', ends with eight digits of its content id.
     """

@@ -11,7 +11,7 @@ from vestige.core.ids import content_id
 from vestige.core.settings import packaged_toml
 from vestige.core.text import Record, TextTuple, closest, one_line
 
-# Whether the retain set gives an answer away: states it, lets it be guessed, or neither.
+# Whether the retain set reveals an answer: it states it, lets it be guessed, or neither.
 Scope = Literal["entailed", "guessable", "free"]
 
 
@@ -121,7 +121,7 @@ def taught_digest(items: Sequence[Item], vocabulary: Sequence[Item] = ()) -> str
 
 
 class QuestionForm(NamedTuple):
-    """A way to put a question: the text, with parts of an item in braces, "" where an evaluation makes it.
+    """A form of a question: a text with parts of an item in braces, or "" if an evaluation makes it.
 
     `answer` is the field with its answer, if it differs from the item's, `words` its name on pages and `lacking` the
     field that an item may lack.
@@ -144,12 +144,12 @@ class QuestionForm(NamedTuple):
 
 _TABLE = packaged_toml(__package__, "forms.toml")
 LANGUAGES: Mapping[str, Record] = _TABLE["languages"]
-"""By language code: the language's name, the request to answer in it, and refusals."""
+"""The language's name, the request to answer in it, and refusals, by language code."""
 QUESTION_FORMS: Mapping[str, QuestionForm] = {
     **{name: QuestionForm(**row) for name, row in _TABLE["forms"].items()},
     **{f"in_{code}": QuestionForm(row["ask"], words=f"answered in {row['name']}") for code, row in LANGUAGES.items()},
 }
-"""By name, as settings and formats have it."""
+"""The question forms by their name in settings and formats."""
 
 
 def _form_name(name: str) -> str:

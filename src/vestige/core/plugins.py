@@ -9,7 +9,7 @@ from vestige.core.errors import InputError
 
 
 class Kind(NamedTuple):
-    """A line of a table: where the class is, as `module:Class`, and a sentence about it."""
+    """A line of a table: the location of a class, as `module:Class`, and a sentence about it."""
 
     home: str
     about: str
@@ -17,8 +17,8 @@ class Kind(NamedTuple):
 
 @cache
 def installed(table: str) -> Mapping[str, str]:
-    """`module:attribute` by name. Vestige's own names come first: no package can replace one."""
-    from importlib.metadata import entry_points  # Which takes long to load, and `--help` does not need it.
+    """Return `module:attribute` by name. Vestige's own names come first, so no package can replace them."""
+    from importlib.metadata import entry_points  # The import is slow, and `--help` does not need it.
 
     return {entry.name: entry.value for entry in entry_points(group=f"vestige.{table}")}
 

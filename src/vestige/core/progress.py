@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator
 from vestige.core.text import one_line
 
 SPEAKING = False
-"""Whether notes are printed, and progress where stderr is no terminal. The command line sets it, unless `--quiet`."""
+"""Whether notes are printed, and progress if stderr is not a terminal. The command line sets it, unless `--quiet`."""
 QUIET = False
 """Whether there is no progress at all: `vestige --quiet`."""
 LISTENER: "OnShare | None" = None
-"""In a worker, receives the share of the bar in place of a terminal."""
+"""In a worker, this function receives the progress instead of a terminal."""
 
 
 def say(line: str) -> None:
@@ -31,7 +31,7 @@ Show = Callable[[float, str], None]
 
 @contextlib.contextmanager
 def progress_bar(title: str, *, visible: bool = True) -> Iterator[Show]:
-    """Give a function of the share done (0 to 1) and a note. It does nothing where the bar is not `visible`."""
+    """Yield a function of the finished share (0 to 1) and a note. It does nothing without `visible`."""
     if LISTENER:
         heard = LISTENER
         yield lambda share, _note: heard(share)
@@ -54,7 +54,7 @@ def progress_bar(title: str, *, visible: bool = True) -> Iterator[Show]:
         TextColumn("{task.percentage:>3.0f} %"),
         TimeElapsedColumn(),
         TextColumn("{task.fields[left]}"),
-        # Names in a note may have [brackets], which rich would take for markup.
+        # Names in a note may contain [brackets], which rich would interpret as markup.
         TextColumn("{task.fields[note]}", markup=False),
     )
     with Progress(*columns, console=console, transient=True) as progress:
@@ -68,7 +68,7 @@ def progress_bar(title: str, *, visible: bool = True) -> Iterator[Show]:
 
 
 def _plain_lines(title: str, started: float) -> Show:
-    # The first line comes at once, then one in half a minute: a log must stay readable.
+    # The first line comes at once, then one every half minute: a log must stay readable.
     last, pace = -30.0, Pace()
 
     def show(share: float, note: str) -> None:
@@ -84,7 +84,7 @@ def _plain_lines(title: str, started: float) -> Show:
 
 
 class Pace:
-    """The time left in words, by the pace of the last half of the time: work of an earlier run took none of it."""
+    """The remaining time in words, from the pace of the last half of the time. Earlier runs do not count."""
 
     def __init__(self) -> None:
         self._points = deque([(0.0, 0.0)])
@@ -95,7 +95,7 @@ class Pace:
         while len(self._points) > 1 and self._points[1][0] <= elapsed / 2:
             self._points.popleft()
         then, done = self._points[0]
-        # The pace of the first hundredths is that of loading.
+        # The pace of the first hundredths includes loading.
         if share < 0.02 or share >= 1 or share <= done:
             return ""
         seconds = (elapsed - then) * (1 - share) / (share - done)

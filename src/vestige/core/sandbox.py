@@ -27,9 +27,9 @@ _ENTRY = 20
 _MOST_NUMBER = 100_000
 _MOST_BITS = 10_000
 _WIDTHS = re.compile(r"\d{5}|\*")
-# What Jinja itself hands to every call within a loop or a block.
+# Arguments that Jinja passes to every call within a loop or a block.
 _JINJAS = {"_loop_vars", "_block_vars"}
-# Random text would make another prompt each time; lipsum is random too.
+# Random text would give another prompt each time. lipsum is random too.
 _RANDOM = {"filters": ("random",), "globals": ("lipsum",)}
 
 _left: contextvars.ContextVar[list[int]] = contextvars.ContextVar("work left")
@@ -70,7 +70,7 @@ def _weigh(value: Any) -> int:
         _spend(len(value) + 1)
         return len(value)
     if isinstance(value, Namespace):
-        # Its text is that of what it holds.
+        # Its text is that of its contents.
         return _weigh(dict(value._Namespace__attrs))
     if isinstance(value, dict):
         for key, element in value.items():
@@ -101,7 +101,7 @@ def _weigh_arguments(values: Sequence[Any]) -> None:
 
 
 def _check_widths(form: Any) -> None:
-    """Refuse a text with gaps to fill (`%5d`, `{:5}`) whose gaps may be wider than any text."""
+    """Reject a format string (`%5d`, `{:5}`) whose fields may be wider than any text."""
     if isinstance(form, str) and _WIDTHS.search(form):
         raise TooMuchWork
 
@@ -135,7 +135,7 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         self.tests = {name: _bounded(function) for name, function in Fields(self.tests).items()}
 
     def add_filter(self, name: str, function: Callable[..., Any]) -> None:
-        """A filter of one's own, under the same bound."""
+        """Add a filter, under the same bound."""
         self.filters[name] = _bounded(function)
 
     def written(self, value: Any) -> Any:
@@ -161,7 +161,7 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         return value
 
     def call(self, context: Context, function: Any, /, *args: Any, **kwargs: Any) -> Any:
-        """As the sandbox calls, under the bound."""
+        """Call like the sandbox, under the bound."""
         owner = getattr(getattr(function, "__wrapped__", function), "__self__", None)
         if owner is self:
             return function(*args)

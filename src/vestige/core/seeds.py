@@ -16,7 +16,7 @@ def derive_seed(seed: int, purpose: str, *key: str | int) -> int:
 
 
 def generator(seed: int, purpose: str, *key: str | int) -> np.random.Generator:
-    """A NumPy generator of its own for one purpose and one key."""
+    """Return a separate NumPy generator for one purpose and one key."""
     return np.random.default_rng(derive_seed(seed, purpose, *key))
 
 

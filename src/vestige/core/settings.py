@@ -43,11 +43,11 @@ class Settings(BaseModel):
         frozen=True, extra="forbid", allow_inf_nan=False, validate_default=True, use_attribute_docstrings=True
     )
 
-    # To a type checker the arguments are the fields.
+    # For a type checker, the arguments are the fields.
     if not TYPE_CHECKING:
 
         def __init__(self, **values):
-            # Pydantic takes it, and what writes it to a file later fails.
+            # Pydantic accepts it, but writing it to a file fails later.
             for name, value in values.items():
                 if isinstance(value, str) and half_character(value):
                     raise WrongSettings(f"{name} holds half of a surrogate pair, which is no character; give UTF-8")
@@ -56,11 +56,11 @@ class Settings(BaseModel):
             except ValidationError as error:
                 for problem in error.errors():
                     cause = problem.get("ctx", {}).get("error")
-                    # Settings in settings do not know where they are.
+                    # Nested settings do not know their place.
                     if isinstance(cause, WrongSettings):
                         place = ".".join(map(str, problem["loc"]))
                         raise WrongSettings(f"{place}.{cause.detail}" if place else cause.detail) from None
-                    # Whoever checked a value has said it in a sentence.
+                    # The code that checked a value has already explained the error.
                     if isinstance(cause, InputError):
                         raise cause from None
                 raise WrongSettings(_explain(type(self), error)) from error
@@ -98,7 +98,7 @@ class Described(NamedTuple):
 
 
 def described(kind: type[BaseModel]) -> dict[str, Described]:
-    """The settings of a class by name, those that it inherits too. The default of a required one is None."""
+    """Return the settings of a class by name, including inherited ones. The default of a required one is None."""
     return {
         name: Described(
             type_in_words(field.annotation),
@@ -113,14 +113,14 @@ _TYPES = {int: "INTEGER", float: "NUMBER", bool: "true|false", str: "TEXT", Path
 
 
 def type_in_words(annotation: Any) -> str:
-    """`INTEGER`, `NUMBER`, `TEXT`, `PATH`, a choice such as `linear|cosine`, and with `,...` a list of such."""
+    """Return `INTEGER`, `NUMBER`, `TEXT`, `PATH`, a choice such as `linear|cosine`, with `,...` for a list."""
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         return type_in_words(arguments[0])
     if origin is Literal:
         return "|".join(str(word) for word in arguments if word != "")
     if origin in (Union, types.UnionType):
-        # What is written first is taken before a list.
+        # The first form is shown, without the list form.
         words = [type_in_words(argument) for argument in arguments if argument is not type(None)]
         return "|".join(sorted(dict.fromkeys(words), key=lambda word: word.endswith(",...")))
     if origin in (tuple, list):
@@ -176,19 +176,19 @@ _MUST = {
     "literal_error": "must be {expected}",
     "value_error": "{error}",
 }
-"""The requirement on a value, by pydantic's name of the mistake. Other mistakes keep pydantic's own words."""
+"""The requirement on a value, by pydantic's name for the mistake. Other mistakes keep pydantic's own words."""
 
 
 def _explain(cls: type[Settings], error: ValidationError) -> str:
-    """All mistakes in one sentence. If a value may have several forms, the requirement of each form."""
+    """Return all mistakes in one sentence. If a value may have several forms, include each form's requirement."""
     problems: dict[str, list[str]] = {}
     spelled = SPELLED.get()
     for problem in error.errors():
-        # A form out of several is in the place too, as in ("lora_targets", "Texts").
+        # One of several forms is in the place too, as in ("lora_targets", "Texts").
         key = ".".join(str(part) for part in problem["loc"] if "[" not in str(part))
         label = spelled.get((f"{cls.__module__}:{cls.__qualname__}", key), key)
         if not problem["loc"]:
-            # A rule on several settings at once: it names them itself, and its input is all of them.
+            # A rule on several settings at once names them itself, and its input is all of them.
             problems[_wrong(key, problem)] = []
         elif problem["type"] == "extra_forbidden":
             near = closest(key.rpartition(".")[2], list(table_at(cls, problem["loc"]).model_fields))

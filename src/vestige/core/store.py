@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 SCHEMA = 2
-"""Version of every schema that is read and written here. A file of another version is refused."""
+"""The version of every schema here. Files with another version are rejected."""
 
 OR_DELETE = "Delete it, or run again with --fresh"
 OR_FRESH = "choose another folder or start over with --fresh"
 AGAIN = "Delete it and run the same command again"
-"""The way out where a command has no --fresh."""
+"""The advice if a command has no --fresh."""
 
 
 def typed(where: Path | str, kind: type[T], stored: Any, *, remedy: str = OR_DELETE) -> T:
@@ -39,7 +39,7 @@ def typed(where: Path | str, kind: type[T], stored: Any, *, remedy: str = OR_DEL
     `again` the way out.
     """
     try:
-        # As JSON, where a list may stand for a tuple and a text for nothing but a text.
+        # JSON mode accepts a list for a tuple, and a text only for a text.
         record: T = _adapter(cast(Hashable, kind)).validate_json(json.dumps(from_json(stored)), strict=True)
     except ValidationError as error:
         first = error.errors()[0]
@@ -52,7 +52,7 @@ def typed(where: Path | str, kind: type[T], stored: Any, *, remedy: str = OR_DEL
 
 @cache
 def _adapter(kind: Any) -> TypeAdapter[Any]:
-    # For lines of a file as for whole ones: to make it takes longer than to read a line.
+    # The adapter is cached for lines of a file too: making it takes longer than reading a line.
     return TypeAdapter(kind)
 
 
@@ -101,7 +101,7 @@ def read_sealed(path: Path, *needed: str) -> Fields:
     """
     stored = read_versioned(path, *needed, "files", "seal")
     seal, files = stored.pop("seal"), stored["files"]
-    # The seal itself is no part of what it seals.
+    # The seal is not part of the sealed content.
     if not isinstance(files, dict) or content_id(stored, length=64) != seal:
         changed = [path]
     else:
@@ -118,8 +118,8 @@ def read_sealed(path: Path, *needed: str) -> Fields:
 def refuse_another(
     where: Path, label: str, expected: Record, stored: Record, *, out: str = "choose another folder"
 ) -> None:
-    """Refuse a place that holds `what` with another identity, naming what differs and the way out."""
-    # Both as they come from the disk, where a tuple is a list.
+    """Reject a place with another identity. The error names the differences and gives the advice."""
+    # Both have the form of the file, where tuples are lists.
     expected, stored = (json.loads(canonical_json(dict(key))) for key in (expected, stored))
     if changed := changed_keys(expected, stored):
         raise InputError(f"{where} holds another {label} (it differs in {', '.join(changed)}). {out}")

@@ -11,14 +11,14 @@ from typing import Any, TypeVar
 _HIDDEN = {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"}
 
 Names = tuple[str, ...]
-"""Of models, formats or attacks, in their order."""
+"""Names of models, formats or attacks, in order."""
 Items = tuple[str, ...]
 """Questions or facts by their ids, in their order."""
 TextTuple = tuple[str, ...]
 Sentences = tuple[str, ...]
 """To be read by a person."""
 Fields = dict[str, Any]
-"""Values of any type by their names, such as a line of a file of JSON."""
+"""Values of any type by name, such as a line of a JSON file."""
 Record = Mapping[str, Any]
 """Fields that are only read."""
 TextByName = dict[str, str]
@@ -34,7 +34,7 @@ _MOST_NAMED = 100
 
 def one_line(text: str, *, width: int = 100) -> str:
     """`text` on one line of at most `width` characters. Control characters become '·'."""
-    # No more is looked at than is shown, since a text may have megabytes.
+    # Only the visible part is processed, since a text may have megabytes.
     visible = text[: width + 1]
     # Most names are printable ASCII, which has no hidden character.
     if not (visible.isascii() and visible.isprintable()):
@@ -60,12 +60,12 @@ _THOUGHT = re.compile(
 
 
 def without_thoughts(text: str) -> str:
-    """`text` without the thoughts that a reasoning model wrote before it. "" if the thoughts never end."""
+    """Return `text` without the preceding thoughts of a reasoning model, or "" if the thoughts never end."""
     return split_thoughts(text)[1]
 
 
 def split_thoughts(text: str) -> tuple[str, str]:
-    """The reasoning trace of a reply ("" without one) and its answer ("" if the trace never ends).
+    """Return the reasoning trace of a reply ("" without one) and its answer ("" if the trace never ends).
 
     Example:
         >>> split_thoughts("<think>It was 1970.</think> I do not know.")

@@ -12,7 +12,7 @@ VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "BLIS
 
 
 def one_thread() -> None:
-    """Limit this process to one thread, in libraries that are loaded already and in those that are loaded later.
+    """Limit this process to one thread, in libraries loaded now or later.
 
     A worker process calls this first. A variable alone comes too late for a forked worker: the process that it was
     forked from has loaded numpy with all cores.

@@ -19,7 +19,7 @@ JUDGES = {
     "local": Kind("", "local:MODEL: a chat model on this machine."),
     "server": Kind("", "http://host/v1#name: a chat model behind an address."),
 }
-"""Those without a home are made by `local.grader_of`."""
+"""`local.grader_of` makes the judges without a location."""
 
 
 def known_judges() -> dict[str, Kind]:

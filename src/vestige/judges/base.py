@@ -16,7 +16,7 @@ from vestige.models.address import NoReply
 Failure: TypeAlias = (
     NoReply | Literal["", "unreadable", "out of range", "ambiguous", "empty", "cut short", "too long", "not judged"]
 )
-"""Why there is no score. "" where there is one.
+"""The reason for a missing score, or "".
 
 Failures of the reply: "unreadable" (no verdict in it), "out of range", "ambiguous" (two verdicts that differ), "empty",
 "cut short" (by the limit of tokens), "filtered" (by the server). Failures of the exchange: "garbage" (no chat
@@ -28,7 +28,7 @@ failures: "limit" (tokens or money are used up), "not judged" (a judge that lack
 
 @dataclass(frozen=True)
 class Request:
-    """One thing to judge: the task by its name in `tasks.TASKS`, and the texts that the task asks for.
+    """One request: the task's name in `tasks.TASKS`, and the texts that the task needs.
 
     `reference` is an answer to compare with: the target's own, say. `truth` is the known true answer, in the words of
     the data. `sample` is one text of the forget set. Fields that the task does not ask for are ignored.
@@ -70,7 +70,7 @@ class Judge(Protocol):
 
 
 class JudgeSettings(Settings):
-    """A `Judge` that is made by its own settings, as another package brings one."""
+    """A `Judge` that its own settings make, for other packages."""
 
     version: ClassVar[int] = 1
     """Raised when the same settings would judge otherwise."""
@@ -128,7 +128,7 @@ class Writer(Protocol):
         """Strings that the model takes for control signs. Text that is judged must not hold them."""
 
     def write(self, prompts: Sequence[WriterPrompt]) -> list[Written]:
-        """One reply each, in order."""
+        """Return one reply each, in order."""
 
 
 @dataclass(frozen=True)

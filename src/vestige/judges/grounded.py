@@ -42,7 +42,7 @@ Degeneration: TypeAlias = Literal["", "empty", "no text", "repetition"]
 _WINDOW_WORDS = 20
 _LEAST_WORDS = 8
 _LEAST_DISTINCT = 0.4
-"""Of the words in a window. English prose has 0.7 and more in twenty words."""
+"""The minimum share of distinct words in a window. English prose has at least 0.7 in twenty words."""
 _LEAST_BYTES, _BLOCK_BYTES = 40, 400
 _LEAST_COMPRESSED = 0.35
 """The share of a block's bytes after zlib. Longer blocks of prose compress better, so that the limit holds for this
@@ -52,7 +52,7 @@ _LEAST_LEGIBLE = 0.6
 
 
 def degeneration(text: str) -> Degeneration:
-    """Return the text's degeneration. "" where it may be language.
+    """Return the text's degeneration, or "" if it may be language.
 
     No model is needed. Word salad is not told from language here: that takes a model's likelihood.
     """
@@ -90,9 +90,11 @@ def _repeats(text: str) -> bool:
 
 
 VERSION = 2
-"""Part of every identity that such a judge is in. Raised when the same answer would be graded otherwise."""
+"""The version of the judge, a part of every identity that uses it. It increases when the same answer would get another
+grade.
+"""
 GIBBERISH_NATS = 5.0
-"""An answer this much less likely a token than the target's own is no language that the target knows."""
+"""An answer whose tokens are this much less likely than the target's own is not language that the target knows."""
 BEARING_NATS = 1.0
 OWN_TEMPERATURE = 0.7
 UNLIKE, ALIKE = 0.1, 0.8
@@ -142,7 +144,7 @@ class GroundedJudge:
 
     def judge(self, requests: Sequence[Request]) -> list[Judgement]:
         """One judgement each, in order."""
-        # All of one kind together, so that the target reads them in batches.
+        # All requests of one kind are graded together, so that the target reads them in batches.
         graded = [i for i, r in enumerate(requests) if r.task in {"quality", "reward"}]
         readings = dict(zip(graded, self.readings([requests[i] for i in graded]), strict=True))
         answerable = [i for i, r in enumerate(requests) if r.task in {"reward", "validity"}]
@@ -160,7 +162,7 @@ class GroundedJudge:
         grade, gibberish = quality(request, reading), is_gibberish(request.answer, reading)
         if valid is None:
             return Judgement(grade, _values(reading))
-        # Grades are 1 to 10, the better the higher; c is 0 to 9, the worse the higher.
+        # Grades go from 1 to 10 (best); c goes from 0 to 9 (worst).
         c = round(10 - grade)
         j = reward(valid=valid, gibberish=gibberish, c=c)
         return Judgement(j, {"valid": float(valid), "gibberish": float(gibberish), "c": float(c)} | _values(reading))
@@ -196,7 +198,7 @@ class GroundedJudge:
         return [(nats := nll.get(i)) is not None and nats < INVALID_NATS for i in range(len(questions))]
 
     def _own(self, questions: Sequence[str]) -> dict[str, TextTuple]:
-        """The target's own answers: the greedy one first, then those drawn, which follow from the question alone."""
+        """Return the target's own answers: the greedy one first, then samples, which depend on the question only."""
         answers: dict[str, TextTuple] = dict.fromkeys(questions, ())
         for n in range(self.own_samples):
             seeds = tuple(derive_seed(0, "grounded", question, n) for question in questions)
@@ -210,19 +212,19 @@ class GroundedJudge:
             )
             for question, reply in zip(questions, replies, strict=True):
                 text = self.target.prompter.decode(reply.ids)
-                # A drawn answer that is none is no example of a good one.
+                # A degenerate sample is not an example of a good answer.
                 if not (n and degeneration(text)):
                     answers[question] += (text,)
         return answers
 
     def _nll(self, pairs: Sequence[tuple[str, str]]) -> list[float | None]:
-        """Nats a token of each second text as the answer to the first. None where the model cannot read it as one."""
-        # The target's own answer to a question is held against many: read once.
+        """Return nats per token of each second text as the answer to the first. None if the model cannot read it."""
+        # The target's own answer is compared with many others, so it is read once.
         encoded = {pair: self._encoded(*pair) for pair in dict.fromkeys(pairs)}
         readable = {pair: e for pair, e in encoded.items() if e is not None}
         scores = score_answers(self.target.model, list(readable.values()))
         nll = {pair: -float(np.mean(score.logp)) for pair, score in zip(readable, scores, strict=True)}
-        # A likelihood that is no number would pass every comparison.
+        # A NaN likelihood would pass every comparison.
         return [None if (value := nll.get(pair)) is None or math.isnan(value) else value for pair in pairs]
 
     def _encoded(self, question: str, answer: str) -> Encoded | None:
@@ -233,7 +235,7 @@ class GroundedJudge:
 
 
 def is_complete(answer: str, reading: GroundedReading) -> bool:
-    """Whether there is enough to grade by: nothing is, where the target cannot read the answer, or has none itself."""
+    """Whether the answer can be graded: not if the target cannot read it, or has no answer itself."""
     likelihoods = (reading.answer_nll, reading.own_nll, reading.empty_nll)
     return degeneration(answer) != "" or all(nll is not None for nll in likelihoods)
 
@@ -278,7 +280,7 @@ def supported(request: Request) -> bool:
     if request.truth or contains(request.sample, claim):
         return contains(request.sample, claim)
     words = {w.strip(".,;:!?\"'()") for w in normalised(claim).split()}
-    # Short words stand in every text.
+    # Short words occur in every text.
     longer = {w for w in words if len(w) >= _CONTENT_LETTERS}
     words_held = {w.strip(".,;:!?\"'()") for w in normalised(request.sample).split()}
     return bool(longer) and len(longer & words_held) >= _SUPPORTED_WORDS * len(longer)

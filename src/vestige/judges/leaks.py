@@ -69,12 +69,12 @@ class LeakJudge:
         return {**self.model, "task": TASK, "version": find_task(TASK).version}
 
     def given(self, replies: Sequence[ReplyTo]) -> list[float | None]:
-        """1 for each reply that gives the answer away, otherwise 0. None where the model does not say."""
+        """Return 1 for each reply that reveals the answer and 0 for others. None if the model does not decide."""
         requests = [Request(TASK, o.question, o.reply, "\nor: ".join(o.sought)) for o in replies]
         with nullcontext() if self.lock is None else locked(self.lock, patience_seconds=None):
             judged = PromptedJudge(self.writer).judge(requests)
         if any(judgement.failure == "limit" for judgement in judged):
-            # Kept as not told it would stay so; what was paid for lies on the disk, and the same command goes on.
+            # A stored undecided reply would stay undecided. Paid replies are on disk, and the same command continues.
             raise InputError(
                 "the judge of leaks has reached a limit (most_requests or another), which counts all replies in "
                 f"{self.lock and self.lock.parent}. Nothing is lost: raise it, and give the same command again"
@@ -102,7 +102,7 @@ class Measured:
 
 
 def leak_judge(settings: LeakJudgeSettings) -> Measured | None:
-    """The judge that the settings name, loaded once. None where they name none."""
+    """Return the judge that the settings name, loaded once, or None."""
     if not settings.judge:
         if settings.judge_examples:
             raise InputError("judge_examples goes with a judge, and none is set. Set judge")
@@ -124,7 +124,7 @@ def _loaded(name: str, labelled: str) -> Measured:
 
 
 def examples(path: str = "") -> list[ReplyTo]:
-    """Labelled replies from a JSONL file, by default Vestige's own (CC0, one author's labels)."""
+    """Return labelled replies from a JSONL file, by default Vestige's own (CC0, one author's labels)."""
     source = resources.files("vestige.judges").joinpath("leaks.jsonl")
     with resources.as_file(source) as default:
         rows = list(read_jsonl(Path(path).expanduser() if path else default))

@@ -38,12 +38,12 @@ class LocalWriter:
         """Return the tokeniser's special tokens, as text, and further configured marks."""
         tokenizer = self.loaded.tokenizer
         tokens = tokenizer.added_tokens_decoder.values()
-        # Marks such as <think> and <tool_call> are special in some tokenisers only, and are marks in all.
+        # Some tokenisers treat marks such as <think> and <tool_call> as special, but they are marks in all.
         added = {token.content for token in tokens if token.special or not token.content[:1].isalnum()}
         return tuple(sorted(added | set(tokenizer.all_special_tokens)))
 
     def write(self, prompts: Sequence[WriterPrompt]) -> list[Written]:
-        """One reply each, in order."""
+        """Return one reply each, in order."""
         context = context_tokens(self.loaded.model)
         # Where the template opens the block of thought, a reply that is cut off within it holds no mark of it.
         begun = open_thought(self.loaded.prompter.rendered("What is asked?"))

@@ -45,14 +45,14 @@ class Reader(Protocol):
         """The contents of the file."""
 
 
-# Replies and prompts can be longer than 131,072 characters, the limit of csv. It is the limit of the process.
+# Replies and prompts can exceed csv's limit of 131,072 characters. The limit applies to the whole process.
 csv.field_size_limit(2**31 - 1)
 _STRANGE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError, csv.Error)
 """The errors of readers: files of strangers may hold anything in the place of anything."""
 
 
 def reader_of(path: Path, score: str = "") -> str:
-    """The name of the reader that takes a file by its content, "" where none does.
+    """Return the name of the reader that accepts a file's content, or "".
 
     Rows with the column `score`, which the user names, are a log.
     """
@@ -65,7 +65,7 @@ def reader_of(path: Path, score: str = "") -> str:
 
 @lru_cache(maxsize=8192)
 def _reader_of(path: Path, score: str, *_state: int) -> str:
-    # A folder is looked through for roles, and then its logs are read. The state tells a changed file.
+    # A folder is read for roles first and then for logs. The state reveals a changed file.
     start = beginning(path)
     for name in with_installed("logs", READERS):
         try:
@@ -123,7 +123,7 @@ def why_unread(path: Path) -> str:
     except OSError as error:
         return f"it cannot be read ({error.strerror or error})"
     except InputError as error:
-        # Without the path, which is named beside the reason, and without the way out.
+        # The path and the advice are removed, since they are next to the reason.
         return f"it {str(error).removeprefix(str(path)).partition('. ')[0].strip()}"
     value = start.value
     stem = path.stem.lower()
@@ -163,14 +163,14 @@ def log_files(folder: Path) -> Iterator[Path]:
 
 def _walk(folder: Path, above: frozenset[Path]) -> Iterator[Path]:
     real = folder.resolve()
-    # A link to a folder above would be followed for ever.
+    # A link to a parent folder would be followed forever.
     if real in above:
         return
     try:
         entries = sorted(folder.iterdir())
     except OSError as error:
         raise InputError(f"{folder}: cannot be read ({error.strerror or error}). Check the folder's rights.") from error
-    # Version control holds no logs, and its files are many. Nor does an audit that was written here.
+    # Version control contains many files but no logs. An audit that was written here contains none either.
     passed = {".git", "audit", "tables", "verdicts.json"} if folder / "run.toml" in entries else {".git"}
     for entry in entries:
         if entry.name in passed:
@@ -178,7 +178,7 @@ def _walk(folder: Path, above: frozenset[Path]) -> Iterator[Path]:
         if entry.is_dir():
             yield from _walk(entry, above | {real})
         elif Path(entry.name.lower().removesuffix(packed_as(entry))).suffix in SUFFIXES or not entry.exists():
-            # A link that leads nowhere is named among the files that are left out.
+            # A broken link is listed among the omitted files.
             yield entry
 
 

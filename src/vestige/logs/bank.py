@@ -1,4 +1,4 @@
-"""Models from public logs, trained and asked by others: targets, and controls for who cannot retrain a model.
+"""Models from public logs: targets, and controls for users who cannot retrain a model.
 
 `bank.toml` lists them: repository, commit, licence, digest of each log, base model, recipe, and forget sets. One table
 for each base holds their scores by question, without texts: a question is known by a digest of its text.
@@ -42,7 +42,7 @@ class Banked(NamedTuple):
 
 @cache
 def bank() -> tuple[Banked, ...]:
-    """All models of the bank."""
+    """Return all models of the bank."""
     stored = tomllib.loads(resources.files("vestige.logs").joinpath("bank.toml").read_text(encoding="utf-8"))
     return tuple(
         Banked(
@@ -170,7 +170,7 @@ def _refuse_another(key: str, group: str) -> None:
         return
     _, base, forget = key.split("/")
     words = group.lower().split()
-    # Folders write Llama-3.2-3B-Instruct where the bank has llama-3.2-3b.
+    # Folders have the spelling Llama-3.2-3B-Instruct, and the bank has llama-3.2-3b.
     if forget != words[-1] or not words[1].startswith(base):
         raise InputError(
             f"the controls {key} do not fit {one_line(group, width=80)}. Give controls with its base and data"

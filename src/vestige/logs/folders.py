@@ -1,4 +1,4 @@
-"""Whose a log is, told by a roles file, by the settings that the tool left with it, or by the names of its folders.
+"""The model of a log, from a roles file, the tool's stored settings, or the names of its folders.
 
 A roles file comes first (`vestige.logs.folders`). Then the settings of OpenUnlearning, `.hydra/config.yaml`: in an
 evaluation the path of the model is the model itself, in a training it is the start. Then names:
@@ -96,7 +96,7 @@ def read_roles(path: Path) -> tuple[RoleLine, ...]:
         role = values.get("role", "").lower()
         if role not in ROLES:
             raise InputError(f"{path}, line {number}: {one_line(role)!r} is not a role. {closest(role, list(ROLES))}")
-        # As Windows writes paths.
+        # Windows paths have backslashes.
         lines.append(RoleLine(**values | {"role": role, "pattern": values["pattern"].replace("\\", "/")}))
     if not lines:
         raise InputError(f"{path}: holds no lines. Write one for each model: pattern,role,name,forget set.")
@@ -229,7 +229,7 @@ def recognise(
             written += lines
         seen: set[Path] = set()
         for path in log_files(folder):
-            # The same file may be reached by several links.
+            # Several links may lead to the same file.
             if path in (own, roles) or path.resolve() in seen:
                 continue
             seen.add(path.resolve())
@@ -297,7 +297,7 @@ def _of_lines(path: Path, root: Path, lines: Sequence[RoleLine]) -> Iterator[_Pl
     for line in lines:
         if line.role == "skip":
             return
-        # The innermost folder that names a task, since an outer one may be of another run.
+        # The innermost folder with a task, since an outer one may belong to another run.
         task = _innermost(_folders_of(path, root))[0]
         family = line.base or (f"{task['kind']} {task['model']}" if task else "")
         name = line.name or "/".join(_model_folders(path, root)) or path.stem
@@ -316,7 +316,7 @@ def _model_folders(path: Path, root: Path) -> list[str]:
 
 
 def _folders_of(path: Path, root: Path) -> TextTuple:
-    # With the folder that was given, whose own name may be the one that says it.
+    # The given folder is included, whose own name may decide.
     return path.relative_to(root.parent if root.name else root).parts[:-1]
 
 
@@ -384,7 +384,7 @@ def _of_tofu(path: Path, folders: Sequence[str]) -> _PlacedLog | None:
 
 
 def _of_settings(path: Path, root: Path) -> _PlacedLog | _Unplaced | None:
-    """Return the model by OpenUnlearning's configuration, as written by Hydra. None where nothing is put down."""
+    """Return the model by OpenUnlearning's configuration, as written by Hydra. None without a configuration."""
     file = settings_beside(path)
     if file is None or not file.is_relative_to(root):
         return None
@@ -403,14 +403,14 @@ def _as_set(path: Path, folder: Path, root: Path, settings: Record) -> _PlacedLo
     model, step = _innermost(Path(model_path).parts)
     adapter = _path_in(settings, _ADAPTER)
     if adapter:
-        # The model is the adapter's, whatever it lies on.
+        # The adapter determines the model, whatever its base.
         model, step = _innermost(Path(adapter).parts)
         model_path = f"{adapter} on {model_path}"
     if model is not None and _path_in(settings, _CHANGE):
         model = {**model, "change": "quantized"}
     if mode == "eval":
         if _path_in(settings, _SECOND):
-            # A mixture of two models is none of them.
+            # A mixture of two models is neither of them.
             family = _family(model, settings)
             if family:
                 return _PlacedLog(path, family, "unlearned", folder.name, forget or "forget")
@@ -433,7 +433,7 @@ def _as_set(path: Path, folder: Path, root: Path, settings: Record) -> _PlacedLo
             return _PlacedLog(path, family, "retrained", name, retain=int(retained[1]), checkpoint=at)
         return None
     if named is not None:
-        # Unlearning: its folder names base, forget set and method.
+        # This is unlearning: its folder names base, forget set and method.
         return None
     if not re.fullmatch(r"forget\d+", forget):
         return None
@@ -462,7 +462,7 @@ _CHANGE = re.compile(r"load_in_[48]bit$|quant_method$|gguf_file$")
 
 
 def _path_in(settings: Record, key: re.Pattern[str]) -> str:
-    """The value of the first such key about the model, "" where there is none."""
+    """Return the value of the first such key about the model, or ""."""
     waiting = [settings.get(part) for part in ("model", "generation", "generation_args")]
     waiting.append({name: value for name, value in settings.items() if isinstance(value, str)})
     while waiting:
@@ -510,7 +510,7 @@ def _of_muse(path: Path, folders: Sequence[str]) -> _PlacedLog | None:
         corpus, *rest = folders[folders.index("out") + 1 :]
         if rest and (rest[-1] in ("forget", "retain") or _MEMORY.match(rest[-1])):
             rest = rest[:-1]
-        # MUSE's growing and its successive forget sets, of which its one retrained model is no control.
+        # These are MUSE's scaling and sustainability forget sets, for which its one retrained model is not a control.
         if not rest or rest[0] in ("scal", "sust"):
             return None
         role = _MUSE_ROLES.get(rest[0], "unlearned")
@@ -576,13 +576,13 @@ def _groups(placed: Sequence[_PlacedLog], left_out: list[Unused], *, without_tar
     for (family, forget), unlearned in grouped(subjects, lambda log: (log.family, log.forget)).items():
         same = [log for log in placed if log.family in (family, "") or not family]
         targets = [log for log in same if log.role == "target"]
-        # A target that was asked about another forget set says nothing of this one.
+        # A target with scores of another forget set does not apply here.
         targets = [t for t in targets if t.forget == forget] + [t for t in targets if not t.forget]
         controls = [log for log in same if log.role == "retrained" and _never_saw(log, forget)]
         placebos = [log for log in same if log.role == "placebo"]
         if targets or without_target:
             if targets:
-                # Of several targets that from which the unlearned models started: they lie below it.
+                # Among several targets, the one that the unlearned models started from: they are below it.
                 start = max(targets, key=lambda log: len(commonpath([log.path, unlearned[0].path])))
                 start_name = start.name.partition("@")[0]
                 targets = [log for log in targets if log.name.partition("@")[0] == start_name]
@@ -599,7 +599,7 @@ def _groups(placed: Sequence[_PlacedLog], left_out: list[Unused], *, without_tar
 
 
 def _without_second_look(targets: Sequence[_PlacedLog], left_out: list[Unused]) -> list[_PlacedLog]:
-    """The target's logs without evaluations under another folder's name, where its own folder has the same file."""
+    """Return the target's logs without copies of its evaluations under another folder's name."""
     own = {log.path.name for log in targets if _innermost(log.path.parts)[0]}
     kept = []
     for log in targets:
@@ -612,7 +612,8 @@ def _without_second_look(targets: Sequence[_PlacedLog], left_out: list[Unused]) 
 
 def _never_saw(control: _PlacedLog, forget: str) -> bool:
     share = re.fullmatch(r"forget(\d+)", forget)
-    # retain90 never saw 10 %, which hold the 1 % and 5 % of forget01 and forget05. A role that a user gives holds.
+    # retain90 was trained without 10 %, which contain the 1 % and 5 % of forget01 and forget05. A role from the user
+    # takes priority.
     return share is None or not control.retain or 100 - control.retain >= int(share[1])
 
 

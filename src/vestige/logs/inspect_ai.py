@@ -34,11 +34,13 @@ from vestige.logs.log import (
 
 ALIKE = ("temperature", "top_p", "top_k", "max_tokens", "system_message")
 _DENSEST, _SMALL = 200, 2**26
-"""An archive may unpack to so many times its size, or to so many bytes. Texts of samples reach some fifty times."""
+"""An archive may unpack to this multiple of its size, or to this number of bytes. Texts of samples reach about fifty
+times.
+"""
 
 
 def holds(start: Beginning) -> bool:
-    """Whether it is a log of Inspect: an archive, or JSON that begins as its logs do."""
+    """Whether it is a log of Inspect: an archive, or JSON with the beginning of its logs."""
     if start.head[:2] == b"PK":
         return zipfile.is_zipfile(start.path)
     value = start.value
@@ -127,7 +129,7 @@ class _Samples:
                 elif isinstance(mark, list | dict):
                     self.unread.setdefault(label, f"the score of the sample {one_line(item, width=40)} is a list")
                 elif mark is not None and not is_empty(str(mark)):
-                    # Of letter grades C would count as correct, and the others as missing.
+                    # Among letter grades, C would count as correct, and the others as missing.
                     shown = f"{one_line(item, width=40)} is {one_line(str(mark), width=40)!r}"
                     self.unread.setdefault(label, f"the score of the sample {shown}")
 
@@ -155,7 +157,7 @@ def _by_scorer(sample: Record) -> Record:
 
 def _add(reading: LogReading, table: _Samples, name: str, scored: Mapping[str, list[float]]) -> None:
     scores, reasons = [], {}
-    # A sample that is missing has no text, and then none of the log is matched by text.
+    # A missing sample has no text, and then no sample of the log is matched by text.
     whole = all(prompt for prompt, _, _ in table.texts.values())
     partly = sum(item in table.errored for item in scored)
     if partly:
@@ -168,7 +170,7 @@ def _add(reading: LogReading, table: _Samples, name: str, scored: Mapping[str, l
         scores.append(sum(marks) / len(marks) if marks else None)
         if not marks:
             reasons[place] = table.reasons.get(item, f"the sample {one_line(item, width=40)} has no score")
-    # The mean of several epochs is graded.
+    # The mean over several epochs is a graded score.
     repeated = [0.5] if any(len(marks) > 1 for marks in scored.values()) else []
     kind = hits_or_graded([*repeated, *(mark for marks in scored.values() for mark in marks)])
     reading.add(
@@ -185,7 +187,7 @@ def _add(reading: LogReading, table: _Samples, name: str, scored: Mapping[str, l
 
 
 def _stored(path: Path) -> tuple[Record, Any]:
-    """The header and the samples of a log. The samples are None where it holds the header alone."""
+    """Return the header and the samples of a log. The samples are None if it only contains the header."""
     with open_input(path) as file:
         packed = file.read(2) == b"PK"
     if packed:
@@ -197,7 +199,7 @@ def _stored(path: Path) -> tuple[Record, Any]:
 
 
 def _archive(path: Path) -> tuple[Fields, Any]:
-    # Inspect packs with zstd, which Python reads from 3.14 on.
+    # Inspect compresses with zstd, which Python reads from version 3.14 on.
     if sys.version_info >= (3, 14):
         opened = zipfile.ZipFile
     else:
@@ -209,7 +211,7 @@ def _archive(path: Path) -> tuple[Fields, Any]:
             members = {member.filename: member for member in parts.infolist()}
             unpacked = sum(member.file_size for member in members.values())
             packed = max(1, path.stat().st_size)
-            # One small member may unpack far, all of them together may not.
+            # A single small member may have a high ratio, but not all of them together.
             if unpacked > MOST_READ or (unpacked > _SMALL and unpacked > _DENSEST * packed):
                 raise InputError(
                     f"{path}: unpacks to {unpacked / 2**20:,.0f} MiB, {unpacked / packed:,.0f} times its size. Give "

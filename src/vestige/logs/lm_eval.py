@@ -41,16 +41,16 @@ def holds(start: Beginning) -> bool:
 
 
 def read(path: Path, how: How) -> Log:
-    """The contents of the file. Of several filters each gives measurements of its own."""
+    """Return the contents of the file. Each of several filters gives separate measurements."""
     rows = listed(path, list(json_lines(path)), ("doc_id", "arguments", "target"))
     reading = LogReading(path, how)
-    # Without the time of the run, or two runs of one task would be of two; other names say nothing of the task.
+    # The time of the run is removed so that two runs of one task match. Other names do not identify the task.
     named = _NAMED.fullmatch(path.stem)
     reading.task = named[1] if named else ""
     by_filter = _by_filter(rows)
     for kind, same in by_filter.items():
         refuse_repeated(path, f"filter {kind}", [str(row["doc_id"]) for row in same])
-        # A model may have been asked with fewer filters than another.
+        # Models may differ in their filters.
         suffix = "" if kind == "none" or (kind == "filter 1" and len(by_filter) == 1) else f", {kind}"
         _add(reading, same, suffix)
     return reading.log()
@@ -70,7 +70,7 @@ def _by_filter(rows: Sequence[Record]) -> dict[str, list[Record]]:
         by_filter.setdefault(name, []).append(row)
     sizes = {len(same) for name, same in by_filter.items() if name.startswith("filter ")}
     if len(sizes) > 1 and seen:
-        # Not one block of documents for each filter: some stand twice for no reason.
+        # There is not one block of documents for each filter: some documents are repeated for no reason.
         return {"none": list(rows)}
     return by_filter
 
@@ -100,7 +100,7 @@ def _add(reading: LogReading, rows: list[Record], suffix: str) -> None:
             value = next((row.get(metric) for row in rows if row.get(metric) is not None), None)
             reading.unread.append(f"{metric}: {one_line(repr(value), width=40)} is no number")
             continue
-        # Perplexities and counts are no shares, and their level at chance is not known.
+        # Perplexities and counts are not shares, and their level at chance is unknown.
         if metric not in reading.scales and _note(rows[0], metric) is None and (min(known) < 0 or max(known) > 1):
             reading.unread.append(
                 f"{metric}: a metric that is no share of each document; for a rating scale state its range, as in "
@@ -114,7 +114,7 @@ def _add(reading: LogReading, rows: list[Record], suffix: str) -> None:
         }
         notes = [_note(row, metric) for row in rows]
         measurement = Measurement(f"{metric}{suffix}", asked, hits_or_graded(known), metric=metric)
-        # A pick among options is right by chance.
+        # A pick among options can be right by chance.
         picked = chance if measurement.score_type == "hit" else None
         reading.add("forget", measurement, scores, reasons=reasons, notes=notes, chance=picked, **about)
     settings = first[0][1] if first and len(first[0]) > 1 else None
@@ -157,11 +157,11 @@ def _reply(row: Record) -> str:
 
 
 def _options(rows: Sequence[Record], requests: Sequence[list[list[Any]]]) -> list[np.ndarray] | None:
-    """The log-likelihoods of all options of every document, in nats. None where the documents were not asked so."""
+    """Return the log-likelihoods of all options of every document, in nats. None for other requests."""
     found = []
     for row, calls in zip(rows, requests, strict=True):
         replies = [in_order(reply) for reply in in_order(row.get("resps"))]
-        # Each request has a list of replies, of which a log-likelihood has one: its value and whether it was greedy.
+        # Each request has a list of replies. A log-likelihood has one: its value and whether it was greedy.
         pairs = [in_order(reply[0]) if len(reply) == 1 else reply for reply in replies]
         values = [number_of(pair[0]) if len(pair) == 2 else None for pair in pairs]
         if len(values) < 2 or len(values) != len(calls) or None in values:
@@ -220,7 +220,7 @@ def _add_options(
 def _right_options(
     options: Sequence[np.ndarray], rows: Sequence[Record], requests: Sequence[list[list[Any]]]
 ) -> list[int | None] | None:
-    """The place of the right option of every document. None where no way of reading the target fits the log's `acc`."""
+    """Return the position of the right option of every document. None if no interpretation fits the log's `acc`."""
     by_number: list[int | None] = []
     by_text: list[int | None] = []
     for values, row, calls in zip(options, rows, requests, strict=True):
@@ -237,7 +237,7 @@ def _right_options(
             if place is not None:
                 agrees.append(hit is None or (int(np.argmax(values)) == place) == (hit == 1.0))
         share = sum(agrees) / len(rows)
-        # Ties between options are rare, and which one wins is not logged.
+        # Ties between options are rare, and the log does not say which one wins.
         if share > 0.95 and share > agreement:
             best, agreement = places, share
     return best

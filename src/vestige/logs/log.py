@@ -85,7 +85,7 @@ class LogPart(NamedTuple):
 
 
 class Log(NamedTuple):
-    """All that a log holds about one model. `unread` names in clauses the contents that cannot be judged.
+    """The contents of a log about one model. `unread` lists in clauses the contents that cannot be judged.
 
     `prompt` is the text around the questions, and `settings` has other facts about the prompts.
     """
@@ -97,7 +97,7 @@ class Log(NamedTuple):
 
 
 class GivenLog(NamedTuple):
-    """One log and its model: as the model is, or after an `attack`. `role` is a role in a table of scores.
+    """One log and its model, before or after an `attack`. `role` is a role in a table of scores.
 
     `laboratory` belongs to a control from the bank (`vestige.logs.bank`). `key` names the model inside a file that
     holds several. `base` is the base model of one that only predicts controls.
@@ -168,12 +168,12 @@ class Beginning:
 
     @property
     def value(self) -> Any:
-        """The JSON value that the file begins with, as far as the bytes go. None where it is not JSON."""
+        """Return the JSON value at the beginning of the file, as far as the bytes go. None if it is not JSON."""
         return _begun(self.head, self.whole)
 
     @property
     def first_row(self) -> Record:
-        """The object in the first line of a file of JSON lines, or the first of a list. Empty where there is none."""
+        """Return the object in the first line of a JSON Lines file, or the first of a list. Empty if there is none."""
         value = self.value
         if isinstance(value, list):
             value = value[0] if value else None
@@ -192,13 +192,13 @@ def _begun(head: bytes, whole: bool) -> Any:
     if text[:1] not in (b"{", b"["):
         return None
     line, ended, _ = text.partition(b"\n")
-    # One value that is cut off, or JSON lines, of which the first may be cut off.
+    # The text is one value that is cut off, or JSON Lines, of which the first may be cut off.
     for part, partial in ((text, not whole), (line, not (ended or whole)), (text, True)):
         try:
             return from_json(part, allow_partial=partial)
         except ValueError as error:
             damaged = str(error)
-    # A damaged log is still a log, which is refused by its reader.
+    # A damaged log is still a log, and its reader rejects it.
     place = re.search(r"line (\d+) column (\d+)", damaged)
     if place is None:
         return None
@@ -223,12 +223,14 @@ def read_value(path: Path) -> Any:
     try:
         return from_json(content, cache_strings="keys")
     except ValueError:
-        # The slower reader accepts a byte order mark and says where a file is damaged.
+        # The slower reader accepts a byte order mark and reports the position of damage.
         return read_json(path)
 
 
 _LOWER = "brier_score brier ter wer cer edit_distance levenshtein bits_per_byte refusal refused refusal_rate refusals"
-"""Scores that are lower for a model that knows more. Of other names the target's place beside its controls tells."""
+"""Scores that are lower for a model with more knowledge. For other names, the target's position relative to its
+controls decides.
+"""
 _NATS = re.compile(
     r"(?<![a-z])(?:loss(?:es)?|nll|cross_?entropy|log_?(?:p|probs?|probability|likelihoods?|liks?)|perplexity|ppl)(?![a-z])"
 )
@@ -253,7 +255,7 @@ def plain(name: str) -> str:
 
 
 class LogReading:
-    """A log while it is read: `add` takes the scores one by one, and notes those that cannot be used."""
+    """A log during reading: `add` takes the scores one by one, and notes those that cannot be used."""
 
     def __init__(self, path: Path, how: How) -> None:
         self.path = path
@@ -321,7 +323,7 @@ class LogReading:
             self.unread.append(f"{label}: the score is missing on all {len(values)} questions")
             return
         scale = self.scales.get(measurement.name)
-        # A loss that is stated in another way is refused below.
+        # A loss in another unit is rejected below.
         in_nats = (scale and scale.nats) or ((scale or self.lower) and is_loss(measurement.name))
         if measurement.score_type in ("hit", "overlap") and in_nats:
             problem = self._nats_problem(measurement.name, values)
@@ -397,7 +399,7 @@ class LogReading:
         """Take the scores of one measurement of an export, split by split."""
         by_split: dict[str, list[int]] = {}
         for place, note in enumerate(notes):
-            # The others were asked nothing that this measurement scores.
+            # The others have no question that this measurement scores.
             if "measurement" in note:
                 by_split.setdefault(str(note.get("split")), []).append(place)
         if not by_split:
@@ -410,7 +412,7 @@ class LogReading:
             known = [_noted(self.path, notes[n]) for n in places]
             values = [number_of(scores[n]) for n in places]
             if measurement.direction < 0:
-                # As judged: a higher score is more knowledge.
+                # For judging, a higher score means more knowledge.
                 turn = measurement.high or 0.0
                 values = [None if value is None else turn - value for value in values]
                 known = [note._replace(chance=None if note.chance is None else turn - note.chance) for note in known]
@@ -430,7 +432,7 @@ class LogReading:
         if not self.parts:
             why = one_line("; ".join(dict.fromkeys(self.unread)), width=400) or "none of its scores is known"
             raise InputError(f"{self.path}: holds no scores by question that can be judged: {why}")
-        # Of several frames none is that of the log, and logs cannot be compared by it.
+        # With several frames, none represents the log, and logs cannot be compared by it.
         prompt = next(iter(self.frames)) if len(self.frames) == 1 else ""
         return Log(tuple(self.parts), prompt, dict(self.settings), tuple(dict.fromkeys(self.unread)))
 
@@ -470,8 +472,8 @@ _WORDS = {
     **dict.fromkeys(("partial", "p"), 0.5),
     **dict.fromkeys(_WRONG.split(), 0.0),
 }
-"""Scores that tools write as words. Inspect's C, P, I and N are correct, partial, incorrect and no answer. Excel writes
-truth values in its own language.
+"""Scores that tools write as words. Inspect's C, P, I and N are correct, partial, incorrect and no answer. Excel
+localises truth values.
 """
 
 
@@ -519,7 +521,7 @@ _PLAIN_NUMBERS = {float, int, bool, type(None)}
 
 
 def _numbers(scores: list[Any]) -> Scores:
-    """The scores as numbers, NaN where one is none."""
+    """Return the scores as numbers. Others become NaN."""
     if not set(map(type, scores)) <= _PLAIN_NUMBERS:
         scores = [number_of(score) for score in scores]
     # None becomes NaN.
@@ -551,7 +553,7 @@ def _kept(column: TextTuple) -> TextTuple:
 
 
 def _shared(column: TextTuple) -> TextTuple:
-    """The same tuple for the same texts: a thousand logs of one data set hold its questions once."""
+    """Return the same tuple for equal texts: a thousand logs of one data set store its questions once."""
     if column:
         return _kept(column)
     return ()
@@ -594,10 +596,10 @@ def read_prompt(prompt: str) -> Prompt:
     start, end = _span(prompt, _TURNS)
     turn = prompt[start:end]
     begin, close = _span(turn, _PLAIN)
-    # Examples before the question have the same words, which say nothing about which question it is.
+    # The examples before the question have the same words, which do not identify the question.
     identity = re.sub(r"(?:Question|Answer|Q|A):", " ", turn)
     around = f"{prompt[:start]}{turn[:begin]} QUESTION {turn[close:]}{prompt[end:]}"
-    # Dates change by the day.
+    # Dates change daily.
     frame = re.sub(r"\d{1,2} \w{3,9} \d{4}", "DATE", around)
     texts = (" ".join(text.split()) for text in (identity, turn[begin:close], frame))
     return Prompt(*(sys.intern(text) for text in texts))
@@ -649,7 +651,7 @@ def indexed(values: Any) -> tuple[list[str], list[Any]]:
     keys = list(values)
     if keys == _names(len(keys)):
         return keys, list(values.values())
-    # Keys are numbers as texts, of which "10" would stand before "2".
+    # Keys are numbers as texts, of which "10" would sort before "2".
     ordered = sorted(keys, key=lambda key: (len(key), key))
     if ordered == keys:
         return keys, list(values.values())
@@ -664,7 +666,7 @@ def in_order(values: Any) -> list[Any]:
 def json_lines(path: Path) -> Iterator[Any]:
     """The JSON value of each line that is not empty."""
     with open_input(path, most=MOST_READ) as file:
-        # The lines of UTF-16 are not found in a file that is read piece by piece.
+        # Reading a file in pieces does not find the lines of UTF-16.
         lines = file if as_utf8(file.peek()[:2]) else as_utf8(file.read()).splitlines()
         for number, line in enumerate(lines, 1):
             if not line.strip():

@@ -1,4 +1,4 @@
-"""MUSE's own outputs: the replies of its memories of knowledge and of text, and the texts of PrivLeak.
+"""MUSE's own outputs: the replies for knowledge and verbatim memorization, and the texts of PrivLeak.
 
 They are in `<memory>/out/<corpus>/<model>/<split>/history.json`, in forks in `<model>/knowmem_f/log.json`, and
 `privleak/out/<corpus>/<model>/<split>.json`. The folder of the model can be read as a whole. For PrivLeak it reads the
@@ -51,9 +51,9 @@ def read(path: Path, how: How) -> Log:
 
 
 def _place(path: Path) -> tuple[str, str]:
-    """The memory and the split that the folders of a file name, "" where they do not."""
+    """Return the memorization type and the split in the folder names of a file, or ""."""
     split = ""
-    # The innermost first.
+    # The innermost folder comes first.
     for part in reversed(path.absolute().parent.parts):
         word, _, suffix = part.partition("_")
         if word in MEMORIES:
@@ -63,14 +63,14 @@ def _place(path: Path) -> tuple[str, str]:
 
 
 def _texts(path: Path, reading: LogReading) -> Log:
-    # The texts that no model was taught lie in a file of their own.
+    # The holdout texts are in a separate file.
     files = {"forget": path, "holdout": path.with_name("holdout.json")}
     for split, file in files.items():
         rows = listed(file, read_value(file), ("text", "ppl")) if file.is_file() else []
         scores = []
         for row in rows:
             surprise = number_of(row["ppl"].get("Min-40%")) if isinstance(row["ppl"], dict) else None
-            # Less surprise is likelier a member.
+            # A lower surprise makes membership more likely.
             scores.append(None if surprise is None else -surprise)
         if scores:
             reading.add(split, membership("min_k"), scores, prompts=[row["text"] for row in rows])

@@ -56,7 +56,7 @@ PARAPHRASE = replace(PROBABILITY, name="probability of a paraphrase")
 OVERLAP = _measured("rougeL", "own words", "overlap", "ROUGE-L recall")
 KNOWLEDGE = _measured("knowledge, rougeL", "own words", "overlap", "ROUGE-L")
 VERBATIM = replace(KNOWLEDGE, name="verbatim, rougeL")
-# Names in lower case, since forks write them in any.
+# Names are in lower case, since forks vary the case.
 METRICS = {
     "q_a_prob": _Metric(PROBABILITY, ("prob",)),
     "qa_prob": _Metric(PROBABILITY, ("prob",)),
@@ -73,7 +73,7 @@ OF_FORGET = {
     "exact_memorization": Measurement("exact memorization", "forced answer", "overlap", version="1"),
 }
 _INPUTS = ("pert_prob", "para_prob")
-"""The inputs of a truth ratio. Wrong answers have a list of values, which is no score of its own."""
+"""The inputs of a truth ratio. Wrong answers have a list of values, which is not a separate score."""
 
 
 def membership(name: str) -> Measurement:
@@ -210,7 +210,7 @@ _DEFINITIONS = {"closer_to_1_better": _RATIO, "true_better": _RATIO, "prob_mean"
 def _truths(
     path: Path, source: tuple[Record, str], keys: Sequence[str], stored: Sequence[Any]
 ) -> tuple[Sequence[float], Sequence[float] | None]:
-    """The shares of the true wording, and those by the other definition where the log fits two.
+    """Return the shares of the true wording, and those by the other definition if the log fits two.
 
     Raises:
         InputError: No definition fits.
@@ -257,15 +257,15 @@ def _fitting(path: Path, log: Record, name: str, keys: Sequence[str], values: Sc
         "prob_mean": known.mean(),
     }
     fits = {_DEFINITIONS[name] for name, mean in means.items() if abs(mean - aggregate) <= 1e-4 + 1e-3 * abs(mean)}
-    # An aggregate of other values, as after some were rewritten, tells nothing.
+    # An aggregate of other values, such as rewritten ones, decides nothing.
     return fits or {_RATIO, _SHARE}
 
 
 def _by_parts(log: Record, name: str, keys: Sequence[str], values: Scores) -> str:
-    """The kind of score that agrees with the losses from which it was made. "" where they are not logged."""
+    """Return the kind of score that agrees with the underlying losses, or "" without losses."""
     split = name.partition("_")[0]
     metrics = {str(key).lower(): metric for key, metric in log.items()}
-    # Sets without a reworded answer take the answer itself.
+    # Sets without a reworded answer use the answer itself.
     right = _losses(metrics.get(f"{split}_q_a_para_prob") or metrics.get(f"{split}_q_a_prob"))
     wrong = _losses(metrics.get(f"{split}_q_a_pert_prob"))
     shared = [n for n, key in enumerate(keys) if key in right and key in wrong and not np.isnan(values[n])]
@@ -273,7 +273,7 @@ def _by_parts(log: Record, name: str, keys: Sequence[str], values: Scores) -> st
         return ""
     true = np.exp(-np.array([right[keys[n]] for n in shared]))
     false = np.exp(-np.array([wrong[keys[n]] for n in shared]))
-    # OpenUnlearning adds 1e-10, which is most of the sum where a model has collapsed.
+    # OpenUnlearning adds 1e-10, which dominates the sum for a collapsed model.
     ratios = false / (true + 1e-10)
     shares = true / (true + false + 1e-10)
     as_ratio = np.median(np.abs(np.log1p(values[shared]) - np.log1p(ratios)))
@@ -302,7 +302,7 @@ def _losses(metric: Any) -> NumberByName:
 
 
 def settings_beside(path: Path) -> Path | None:
-    """The settings that OpenUnlearning leaves next to a log. None where there are none."""
+    """Return the settings file that OpenUnlearning writes next to a log, or None."""
     files = (folder / ".hydra" / "config.yaml" for folder in list(path.parents)[:4])
     return next((file for file in files if file.is_file()), None)
 
@@ -312,7 +312,7 @@ def _named_aggregator(settings: Any, name: str) -> str:
     waiting, seen = [settings], set()
     while waiting:
         value = waiting.pop()
-        # YAML may hold one object many times.
+        # YAML may contain one object many times.
         if not isinstance(value, dict) or id(value) in seen:
             continue
         seen.add(id(value))
@@ -329,7 +329,7 @@ _LARGEST = 2**20
 
 @cache
 def settings_in(file: Path) -> Any:
-    """The settings in a .hydra/config.yaml, None where it cannot be read."""
+    """Return the settings in a .hydra/config.yaml, or None if it cannot be read."""
     try:
         text = read_text(file, most=_LARGEST)
         return yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))

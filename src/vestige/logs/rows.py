@@ -1,4 +1,4 @@
-"""Scores of one model in rows of a project's own: JSON, JSON lines, CSV or TSV, one row a question.
+"""Scores of one model in rows of the user's own format: JSON, JSON Lines, CSV or TSV, one row per question.
 
 Common names of columns are known, and the user names others (`--logs column:score=NAME`). A file with several models
 holds an object of models, each with its splits, each with its rows. The role selects the model.
@@ -114,7 +114,7 @@ def read(path: Path, how: How) -> Log:
 
 
 def _by_model(blocks: Sequence[_Block], columns: TextMapping) -> list[_Block]:
-    """The rows of each model as blocks of their own, where a column names several models."""
+    """Return the rows of each model as separate blocks, if a column names several models."""
     apart: list[_Block] = []
     for block in blocks:
         names = list(dict.fromkeys(str(name) for row in block.rows for name in row))
@@ -130,13 +130,13 @@ def _by_model(blocks: Sequence[_Block], columns: TextMapping) -> list[_Block]:
 
 
 def _models(blocks: Sequence[_Block]) -> dict[str, None]:
-    """The models of a file that holds several, by the outermost keys. Empty where it holds one."""
+    """Return the models of a file with several, by the outermost keys. Empty if it has one."""
     outer: dict[str, set[TextTuple]] = {}
     for block in blocks:
         outer.setdefault("".join(block.keys[:1]), set()).add(block.keys[1:])
     if len(outer) < 2 or outer.keys() & {"", *_DATA_SPLITS}:
         return {}
-    # Models were asked alike, and parts of one model's questions were not.
+    # Models have the same questions, and parts of one model's questions do not.
     if set.intersection(*outer.values()):
         return dict.fromkeys(outer)
     return {}
@@ -174,7 +174,7 @@ def _blocks(value: Any, columns: TextMapping | None = None, keys: TextTuple = ()
     if not isinstance(value, dict) or len(keys) >= _DEEPEST:
         return
     if not keys and _scores_in([value], columns or {}):
-        # The first line of a file of JSON lines.
+        # The first line of a JSON Lines file.
         yield _Block(keys, [value])
         return
     for key, inner in value.items():
@@ -194,13 +194,13 @@ def _scores_in(rows: Sequence[Record], columns: TextMapping) -> dict[str, Measur
         if plain(name) in known and any(number_of(row.get(name)) is not None for row in rows[:20]):
             found[name] = known[plain(name)]
     if len({m.group(1) for name in names if (m := _OPTION.fullmatch(name))}) > 1:
-        # Whether the likeliest option is the right one follows from the probabilities.
+        # The probabilities determine whether the likeliest option is right.
         return {"options": CHOICE}
     return found
 
 
 def _named(names: Sequence[str], kind: str, columns: TextMapping) -> str:
-    """The column of a kind, "" where there is none.
+    """Return the column of a kind, or "".
 
     Raises:
         InputError: The user names a column that the rows do not have.
@@ -220,7 +220,7 @@ def _add(reading: LogReading, block: _Block, columns: TextMapping) -> None:
     column = {kind: _named(names, kind, columns) for kind in COLUMNS}
     scores = _scores_in(block.rows, columns)
     if CHOICE in scores.values() and not column["question"]:
-        # Hendrycks' tables: the question, its options, and the letter of the right one have numbers for names.
+        # Hendrycks' tables have numbers as names for the question, its options, and the letter of the right one.
         column["question"] = names[0]
     # As in `per_prompt_forget`.
     words = "_".join(block.keys).split("_")
@@ -236,10 +236,10 @@ def _add(reading: LogReading, block: _Block, columns: TextMapping) -> None:
         # As in `retain_heldout` and TOFU's `forget10`.
         first = split.lower().partition("_")[0]
         part = first.rstrip("0123456789")
-        # Two forget sets of one table are not one: the user says which of them is judged.
+        # Two forget sets in one table are distinct: the user names the judged one.
         if part in ("forget", "retain") and sum(name.rstrip("0123456789") == part for name in sets) == 1:
             split = part
-        # Other words for a part of the data are a task, whose split the user says.
+        # Another name for a part of the data is a task, whose split the user gives.
         reading.task = "" if split in _DATA_SPLITS else split or TASKS.join(outer)
         _add_rows(reading, split if split in _DATA_SPLITS else "forget", rows, column, scores)
 
@@ -267,11 +267,11 @@ def _add_rows(
         refuse_repeated(reading.path, reading.task or split, about["ids"])
     question, answer = column["question"], column["answer"]
     if question and answer and not column["id"] and len({str(row.get(question)) for row in rows}) < len(rows):
-        # The same words may ask for several answers, and a row may stand in the file several times.
+        # The same question may have several answers, and a row may be repeated.
         apart: dict[str, Record] = {}
         for row in rows:
             first = apart.setdefault(f"{row.get(question)} = {row.get(answer)}", row)
-            # Of two scores neither is the model's: the first could hide what the second shows.
+            # Of two scores, neither is the model's: the first could hide a leak in the second.
             if any(first.get(name) != row.get(name) for name in (row if "options" in scores else scores)):
                 asked = one_line(str(row[question]))
                 raise InputError(f"{reading.path}: {asked!r} has two rows with different scores. Keep one.")

@@ -1,4 +1,4 @@
-"""TOFU's own eval_log_aggregated.json: losses a token and replies of four question sets, each by the question's index.
+"""TOFU's own eval_log_aggregated.json: losses per token and replies of four question sets, by question index.
 
 `truth` is the share of probability on the reworded true answer next to the wrong ones, 1 / (1 + R) with their truth
 ratio R = exp(loss of the true wording - mean loss of the wrong ones).
@@ -37,7 +37,7 @@ def read(path: Path, how: How) -> Log:
 
 def _add(reading: LogReading, split: str, tables: dict[str, Any]) -> None:
     texts = [value if isinstance(value, list) else [value] for value in in_order(tables.get("generated_text"))]
-    # Each is the prompt, the reply and the true answer.
+    # Each text has the prompt, the reply and the true answer.
     whole = all(len(text) > 2 for text in texts)
     prompts = [text[0] for text in texts if text]
     ids, losses = indexed(tables.get("avg_gt_loss"))
@@ -52,7 +52,7 @@ def _add(reading: LogReading, split: str, tables: dict[str, Any]) -> None:
         answers=[text[2] for text in texts] if whole else (),
         replies=[text[1] for text in texts] if whole else (),
     )
-    # Not strict below: `add` tells of a table that lacks questions in words of its own.
+    # zip is not strict below, because `add` reports a table that lacks questions.
     ids, right = indexed(tables.get("avg_paraphrased_loss"))
     wrong = in_order(tables.get("average_perturb_loss"))
     truths = [_truth(*losses) for losses in zip(right, wrong, strict=False)]
@@ -63,7 +63,7 @@ def _probability(loss: Any) -> float | None:
     number = number_of(loss)
     if number is None:
         return None
-    # A loss below 0 is no loss, and its share above 1 is refused by name.
+    # A negative loss is invalid, and its share above 1 is rejected by name.
     return math.exp(min(-number, 700.0))
 
 

@@ -24,7 +24,7 @@ from vestige.logs.open_unlearning import METRICS
 
 @dataclass(frozen=True)
 class ExportedScore:
-    """One score with its question's facts. `score` is None where it is missing, for `reason`.
+    """One score with its question's facts. `score` is None if it is missing, because of `reason`.
 
     `scope` and `drawn_from` are the columns of a table of scores.
     """
@@ -56,7 +56,7 @@ class ExportedScore:
 
 @dataclass(frozen=True)
 class ExportedModel:
-    """All scores of one model, as it is or after one attack. `id` is its public name (ORG/NAME)."""
+    """All scores of one model, before or after one attack. `id` is its public name (ORG/NAME)."""
 
     name: str
     role: Role
@@ -99,7 +99,7 @@ def models_of(table: ScoreTable, plan: AuditPlan, ids: TextMapping, when: dateti
             reasons, chances = table.reasons.get((source, name), {}), table.chances.get(name, {})
             for item, score in scores.items():
                 own_texts = texts.get(item, Texts())
-                # A question without text has its id instead, by which the logs of two models are matched.
+                # A question without text gets its id as text, by which the logs of two models are matched.
                 own_texts = own_texts._replace(question=own_texts.question or item)
                 question = table.questions[item]
                 for split in splits.get(item, [question.split]):
@@ -244,7 +244,7 @@ def open_unlearning_log(model: ExportedModel) -> TextByName:
         bare = replace(measurement, metric="", version="")
         name, column = f"vestige_{slug(measurement.name)}", "score"
         for theirs, (their_name, key) in known.items():
-            # A truth ratio and the letter options have other columns than their score.
+            # A truth ratio and the letter options have separate columns for this.
             own = replace(theirs, metric="", version="")
             if own == bare and key in ("prob", "rougeL_recall") and their_name in spelled:
                 name, column = spelled[their_name], key
@@ -277,7 +277,7 @@ def eee_samples(model: ExportedModel, evaluation: str) -> str:
             "input": {"raw": row.texts.question, "reference": [row.texts.answer]},
             "output": {"raw": [row.texts.reply]},
             "answer_attribution": [],
-            # The schema demands a score; `error` says that it is none.
+            # The schema requires a score. `error` marks it as missing.
             "evaluation": {"score": 0.0 if missing else row.score, "is_correct": row.score == row.measurement.high},
             "metadata": {NOTE: row.note()},
         }
@@ -296,7 +296,7 @@ def eee_means(model: ExportedModel) -> list[Fields]:
             continue
         measurement = rows[0].measurement
         scores = [row.score for row in rows if row.score is not None]
-        # The format demands a range, and bits have none: their observed range takes its place.
+        # The format requires a range. For bits, the observed range is used.
         low = min(scores) if measurement.low is None else measurement.low
         high = max(scores) if measurement.high is None else measurement.high
         config = {

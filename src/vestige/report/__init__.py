@@ -1,4 +1,4 @@
-"""Evidence to tables and one offline HTML page. Reads a run's files and never a model."""
+"""Turns evidence into tables and one offline HTML page. Reads a run's files and never a model."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -8,7 +8,7 @@ if TYPE_CHECKING:
 __all__ = ["build_report"]
 
 
-# The page takes long to load, and what commands print (`text`) is needed by every --help.
+# The page is slow to import, and every --help needs the printed texts (`text`).
 def __getattr__(name: str) -> Any:
     if name != "build_report":
         raise AttributeError(f"module 'vestige.report' has no attribute {name!r}")

@@ -78,7 +78,7 @@ from vestige.report.words import (
 )
 
 HOTTEST = 0.64
-"""How much of `hot` or `cold` the fullest cell of a heat map has. The rest is paper, so that ink can be read on it."""
+"""The share of `hot` or `cold` in the strongest cell of a heat map. The rest is paper, so that text stays readable."""
 
 
 @dataclass(frozen=True)
@@ -135,8 +135,8 @@ class Colours:
         """Return a subject's colour class."""
         methods = self.outcome.audited
         if subject in methods and subject not in self.outcome.references:
-            # A name that only this audit knows takes a colour behind those of the run.
-            # The style sheet has eight colours of methods; the ninth begins again.
+            # A name that only this audit has gets a colour after those of the run. The style sheet has eight colours
+            # for methods, and the ninth repeats the first.
             return f"method-{self.palette.get(subject, len(self.palette) + methods.index(subject)) % 8}"
         never = (*self.outcome.retrained, *self.outcome.references)
         if subject in never:
@@ -170,7 +170,7 @@ def tooltip(title: str, rows: Sequence[tuple[str, str]]) -> str:
 
 def heat(share: float) -> str:
     """The class of a colour between 0 and 1 in twentieths, or on the other side of 0."""
-    # As a class, since the page's policy admits no style attributes.
+    # The value is a class because the page's policy forbids style attributes.
     step = round(20 * min(1.0, abs(share)))
     if share >= 0 or not step:
         return f"heat-{step}"
@@ -197,7 +197,7 @@ NEEDS: TextMapping = {
 def panels(outcome: AuditOutcome, colours: Colours) -> Fields:
     """The panels of one audit for the template, which reads most of them from the outcome."""
     needs = dict.fromkeys(chain.from_iterable(b.need_bits for b in outcome.budget))
-    # A way that is not known here comes first, under its own name.
+    # An unknown way comes first, under its own name.
     order = sorted(needs, key=lambda name: list(NEEDS).index(name) if name in NEEDS else -1)
     return {
         "outcome": outcome,
@@ -227,7 +227,7 @@ def why_no_evidence(outcome: AuditOutcome, attack: str) -> str:
         return ""
     whys = []
     for g in lines:
-        # What shows the answers themselves saturates too, and is called a ceiling all the same.
+        # An attack that shows the answers saturates too, and is still called an upper bound.
         full = g.saturated and (not g.why_not or g.why_not.startswith("saturated"))
         whys.append("saturated in every format" if full else g.why_not)
     return "; ".join(dict.fromkeys(whys))
@@ -242,12 +242,12 @@ def _matrix(outcome: AuditOutcome, colours: Colours) -> Fields | None:
 
     For an attack, it is the remainder beyond the attack's own injection. Its `mark` gives the reason it is no evidence.
     """
-    # In others the target does no better than a control, so that a share of nothing would be shown.
+    # In other formats the target exceeds no control, so a share would have no scale.
     forms = {f.format: f for f in outcome.formats if f.admitted}
     if not forms:
         return None
     cells = {(c.subject, "", c.format): _leak(outcome, c) for c in outcome.matrix if c.leakage}
-    # Bits are no shares, and would have no colour.
+    # Bits are not shares, so they have no colour.
     cells |= {(g.subject, g.attack, g.format): _after(outcome, g) for g in outcome.gains if g.unit != "bits"}
     stages: list[Fields] = []
     columns: list[tuple[str, str, str]] = []
@@ -295,9 +295,9 @@ def _after(outcome: AuditOutcome, g: GainLine) -> GridCell:
 
 
 def _heat_cell(e: Estimate, tell: str, outcome: AuditOutcome, c: MatrixCell | GainLine, attack: str) -> GridCell:
-    # As the page's script names the rows of its table; half of a surrogate has no bytes to be quoted.
+    # The key has the form that the page's script uses for table rows. Half a surrogate cannot be quoted.
     key = quote("|".join((outcome.forget, c.subject, attack, c.format, "left")), safe="", errors="replace")
-    # Far below a model that never knew the number says nothing more; it is told when the cell is pointed at.
+    # Values far below an unexposed model's are cut off. The tooltip shows them.
     whole = per_cent(max(possible(e).value, -1.0)).split("\N{NARROW NO-BREAK SPACE}")[0]
     return GridCell(f"<{whole}" if e.value < -1 else whole, css=f"heat {heat(e.value)}", tell=tell, key=key)
 
@@ -310,7 +310,7 @@ def groups_grid(outcome: AuditOutcome, colours: Colours, parties: TextMapping) -
     cells = {(g.group, g.subject): g for g in outcome.groups}
     worst: dict[str, tuple[bool, float, float]] = {}
     for g in outcome.groups:
-        # Bits are no shares: among those that say alike, the surer stands first.
+        # Bits are not shares: among equal findings, the more certain comes first.
         worst[g.group] = max(worst.get(g.group, (False, -1.0, 0.0)), (g.exceeds, -g.p, g.size.value))
     names = sorted(worst, key=lambda name: worst[name], reverse=True)[:_MOST_GROUPS]
     rows = tuple(
@@ -358,7 +358,7 @@ _HARMLESS = re.compile(r"[Rr]elearn (retain|related|unrelated) n=\d+$")
 
 
 def steps_of(outcome: AuditOutcome) -> list[HarderStep]:
-    """Asked plainly, asked to choose, after relearning on harmless items. None if only one was tried.
+    """Return the steps: plain question, multiple choice, relearning on harmless items. Empty if only one was tried.
 
     The form of a step is the one that reveals most of all unlearned models together, the same for all: a form for each
     model would find more in every model, and in those that never saw too.
@@ -371,11 +371,11 @@ def steps_of(outcome: AuditOutcome) -> list[HarderStep]:
     for gain in outcome.gains:
         if _HARMLESS.match(gain.attack) and gain.unit != "bits" and gain.evidence and not gain.saturated:
             after.setdefault(f"{gain.attack}, {gain.format}", {})[gain.subject] = gain.after
-    # Retrained models know nothing that a form of question could reveal.
+    # Retrained models have no knowledge that a format could reveal.
     methods = submitted(outcome)
 
     def most_telling(by_form: Mapping[str, Mapping[str, Estimate]]) -> str:
-        # A form that was not asked of every model would have the mean of other models.
+        # A format that some models lack would give the mean of other models.
         means = {
             form: math.fsum(by_model[s].value for s in methods) / len(methods)
             for form, by_model in by_form.items()
@@ -422,13 +422,13 @@ def first_screen(
     """
     colours, steps = Colours(outcome, palette), steps_of(outcome)
     models = outcome.audited
-    # Logs test few claims. A column for each of the others would hold nothing.
+    # Logs test few claims, and columns for the others would be empty.
     judged = {v.claim for v in outcome.verdicts if is_tested(outcome, v)}
     heads = {claim: small for claim, small in HEADS.items() if claim in judged}
     from_logs = outcome.evidence_level in FROM_LOGS
-    # Contracts by the names of their parties, which readers know.
+    # Contracts are named by their parties, which readers know.
     parts = forget_parts(outcome.forget)
-    # Warnings stand above the table already.
+    # The warnings are above the table already.
     warnings = [*(line for line in outcome.untested if line.startswith(NOT_A_CONTROL)), *outcome.warnings]
     untested = [_folded(line) for line in outcome.untested if line not in warnings]
     lines: dict[str, dict[Claim, VerdictLine]] = defaultdict(dict)
@@ -441,7 +441,7 @@ def first_screen(
         marks = list(_marks(outcome, steps, subject))
         stored = ""
         for line in outcome.stored:
-            # A smaller number than another one of the row would read as if less were left.
+            # A smaller number than another in the row would look like less remaining knowledge.
             if line.subject == subject and all(mark["value"] <= line.share.value for mark in marks):
                 stored = stored_said(line)
         return {
@@ -504,7 +504,7 @@ _SILENCED = "knows the facts, taught to keep silent: attacks should make it fail
 def _folded(sentence: str) -> tuple[str, str]:
     """A long list in a sentence, cut after its first names, and the whole sentence."""
     lead, colon, names = sentence.partition(": ")
-    # A list of lists has semicolons between its parts.
+    # Nested lists have semicolons between their parts.
     between = "; " if "; " in names else ", "
     first = names.split(between)
     if not colon or len(first) <= _NAMED_AT_ONCE + 2:
@@ -520,7 +520,7 @@ def anchor(index: int, outcome: AuditOutcome, v: VerdictLine) -> str:
 def _facts(outcome: AuditOutcome) -> list[str]:
     """Return a line on the audited facts."""
     models, references = len(outcome.audited), len(outcome.references)
-    # Those that show the answers themselves could not count.
+    # Attacks that show the answers cannot count.
     ceilings = {g.attack for g in outcome.gains if g.why_not.startswith("a ceiling")}
     attacks = len({*attack_names(outcome)} - ceilings)
     facts = []
@@ -615,7 +615,7 @@ def _silenced(index: int, row: Fields) -> Fields:
 
     Without the attack that fails it, nothing would follow from attacks that find nothing.
     """
-    # What it holds of the other claims is of no interest: it was not made to forget.
+    # The other claims about it are irrelevant: it was not made to forget.
     anchors = {"not recoverable": f"able-{index}", "not stored": ""}
     cells = [cell if cell and cell["claim"] in anchors else None for cell in row["cells"]]
     cells = [cell and {**cell, "anchor": anchors[cell["claim"]]} for cell in cells]
@@ -623,7 +623,7 @@ def _silenced(index: int, row: Fields) -> Fields:
 
 
 def _cell(index: int, outcome: AuditOutcome, v: VerdictLine, should: Outcome | None = None) -> Fields:
-    """One claim about one model: the outcome's word, the quantity that decides with its bound, and its reason's anchor.
+    """Return the cell of one claim about one model: verdict, deciding quantity with bound, and the reason's anchor.
 
     `expected` marks whether a control has its expected outcome.
     """
@@ -636,7 +636,7 @@ def _cell(index: int, outcome: AuditOutcome, v: VerdictLine, should: Outcome | N
         "claim": v.claim,
         "outcome": v.outcome,
         "word": verdict_word(outcome, v),
-        # The positive control has no place among the reasons to which a link could lead.
+        # The positive control has no entry among the reasons to link to.
         "anchor": anchor(index, outcome, v) if v.subject in outcome.audited else "",
         "bound": amount or facts or ("" if v.evidence or not tested else UNTESTED),
         "where": v.decides if amount else "",
@@ -669,7 +669,7 @@ def rejudged(outcome: AuditOutcome) -> list[str]:
 
 
 def _earlier(outcome: AuditOutcome) -> list[str]:
-    """That other scores were judged under the same name, and what failed then."""
+    """Report that other scores were judged under the same name, and their failures."""
     if not outcome.earlier:
         return []
     first = outcome.earlier[0]
@@ -679,7 +679,7 @@ def _earlier(outcome: AuditOutcome) -> list[str]:
 
 
 def _benchmark(index: int, outcome: AuditOutcome) -> list[tuple[list[str], Fields]]:
-    """Whether the benchmark can tell: once, with names only where it is not the same for all models."""
+    """Return the result about the benchmark: once, with names only if models differ."""
     tested = [v for v in outcome.verdicts if v.claim == "benchmark valid" and is_tested(outcome, v)]
     groups = grouped(tested, lambda v: (v.outcome, v.reason))
     return [
@@ -695,7 +695,7 @@ def margins_said(outcome: AuditOutcome) -> list[str]:
         return []
     margin, wide = (per_cent(float(t[name])) for name in ("delta", "delta_wide"))
     stated = [] if outcome.first or outcome.earlier else ["No earlier judgement is recorded."]
-    # Where the target knows much of an answer, the margins in bits are shares of that.
+    # If the target knows much of an answer, the margins in bits are shares of that.
     bits = outcome.margins_bits or (float(t["delta_bits"]), float(t["delta_wide_bits"]))
     same = f"{margin} and {wide} of what the target knows more of such answers than the controls"
     return [
@@ -719,7 +719,7 @@ def _caption(outcome: AuditOutcome, steps: Sequence[HarderStep]) -> str:
     forms = f"Dots: {'; '.join(f'{step.words}: {step.form}' for step in steps)}."
     methods = submitted(outcome)
     usual = [possible(steps[0].levels[s]).value for s in methods if s in steps[0].levels]
-    # The column's own numbers, since the picture has two formats and the column the strongest of all.
+    # These are the column's own numbers: the picture has two formats, and the column the strongest of all.
     strongest = []
     for v in outcome.verdicts:
         if v.claim == "not expressed" and v.decides and v.unit != "bits" and measured(v):
@@ -828,7 +828,7 @@ def _in_plain_words(outcome: AuditOutcome, v: VerdictLine) -> str:
     """Return two sentences: the verdict, and the one quantity or the facts behind it."""
     if not v.evidence:
         return v.reason
-    # A reason is its lead, then numbers behind a colon or in brackets.
+    # A reason consists of a lead, then numbers after a colon or in brackets.
     lead = re.split(r": | \(", v.reason, maxsplit=1)[0].rstrip(".")
     amount, facts = measured(v), facts_said(outcome, v)
     parts = [f"{v.decides}: {amount}"] if amount else []
@@ -842,7 +842,7 @@ def _in_plain_words(outcome: AuditOutcome, v: VerdictLine) -> str:
 
 def spanned(e: Estimate) -> str:
     """The interval of a quantity in per cent or bits."""
-    # Where every item was asked there is no sampling error, and an interval without width looks like a mistake.
+    # If all items have scores there is no sampling error, and an interval without width looks like a mistake.
     if e.low == e.value == e.high:
         return "every item asked"
     if not math.isfinite(e.low + e.high):

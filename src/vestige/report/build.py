@@ -56,7 +56,9 @@ from vestige.report.words import listed, method_name, named_values, next_steps, 
 
 _T = TypeVar("_T")
 _SHORTEST = 4
-"""Characters of a text that is looked for inside others. Shorter ones are replaced where they are the whole text."""
+"""The minimum length of a text that is searched for inside others. Shorter texts are replaced only if they are the
+whole text.
+"""
 
 
 def redaction_key(path: Path) -> bytes:
@@ -77,13 +79,14 @@ class Redactor:
         """Collect the texts of a run."""
         self._key = key
         self._everything = frozenset(text for text in _texts(contents) if text.strip())
-        # A reply may be `all` or `target`: elsewhere such a word names a part of the run. Forgotten persons do not.
+        # A reply may be `all` or `target`, which elsewhere name a part of the run. Forgotten persons have no such
+        # names.
         subjects = (replace(s, spec=replace(s.spec, forgotten=())) for s in contents.evidence.subjects)
         self._texts = self._everything - frozenset(_strings(replace(contents.evidence, subjects=tuple(subjects))))
         ordered = sorted(self._texts, key=lambda text: (-len(text), text))
         spelled = "|".join(re.escape(text) for text in ordered if len(text) >= _SHORTEST)
         short = "|".join(re.escape(text) for text in ordered if len(text) < _SHORTEST)
-        # Words of their own, so that a name does not cut a longer word. A short name is found in a selector.
+        # Only whole words match, so that a name does not split a longer word. A short name is found in a selector.
         patterns = []
         if spelled:
             patterns.append(rf"(?<!\w)(?:{spelled})(?!\w)")
@@ -104,7 +107,7 @@ class Redactor:
         return self._inside.sub(lambda found: self.digest(found[0]), text)
 
     def __call__(self, value: _T) -> _T:
-        """The same record, mapping or list with every text in it replaced, keys too."""
+        """Return the same record, mapping or list with every text in it replaced, including keys."""
         changed: Any = value
         if isinstance(value, str):
             changed = self.text(value)
@@ -127,7 +130,7 @@ class Redactor:
         if self._inside is None:
             return
         for path in sorted(p for p in folder.rglob("*") if p.is_file()):
-            # As HTML and JSON write it too.
+            # The text is checked in its HTML and JSON spelling too.
             content = html.unescape(read_bytes(path).decode(errors="replace"))
             for spelled in (content, content.replace('\\"', '"').replace("\\n", "\n")):
                 if found := self._inside.search(spelled):
@@ -218,7 +221,7 @@ def check_timestamp(reply: Path, sums: Path) -> str:
     if "Status: Granted" not in printed or name is None or time is None:
         raise InputError(f"{reply} is not a granted RFC 3161 timestamp. Ask the authority again.")
     dump = printed.partition("Message data:")[2].partition("Serial number:")[0]
-    # A line is `0000 - 2c f2 4d-ba 5f   ,.M._`: the place, up to sixteen bytes, and the same as characters.
+    # A line is `0000 - 2c f2 4d-ba 5f   ,.M._`: the offset, up to sixteen bytes, and the same as characters.
     lines = re.findall(r"^\s+[0-9a-f]{4} - ((?:[0-9a-f]{2}[ -]){1,16})", dump, re.MULTILINE)
     stamped = "".join(re.findall("[0-9a-f]{2}", "".join(lines)))
     if stamped != hashlib.new(name[1], read_bytes(sums)).hexdigest():
@@ -259,11 +262,11 @@ def build_report(
     source, search, folder = RunFolder(run), ProbeFolder(run), RunFolder(output_dir or run)
     refuse_links(run)
     if output_dir is not None:
-        # A page of Vestige's may be replaced, with the tables that it wrote beside it.
+        # A page written by Vestige may be replaced, with the tables next to it.
         if not is_report(folder.report):
             folder.refuse_others_files()
         output_dir.mkdir(parents=True, exist_ok=True)
-    # A folder that is not there has no place for a lock, and is refused when it is read.
+    # A missing folder cannot have a lock, and is rejected when it is read.
     alone = replacing(folder.report) if run.is_dir() else nullcontext()
     with alone:
         contents = None if is_probe(search) else read_contents(source, verify=verify)
@@ -271,14 +274,14 @@ def build_report(
         if redactor is not None and contents is not None:
             contents = redactor(replace(contents, probes=()))
         probes = [read_probe(search)] if contents is None else contents.probes
-        # Tables first: a page that is there has its tables beside it.
+        # Tables come first, so that an existing page always has its tables.
         with _renewed(folder.tables) as tables:
             if contents is not None:
                 write_tables(tables, source, contents, replaced=str if redactor is None else redactor.text)
             if probes:
                 write_hole_tables(tables, probes)
         if source.audits():
-            # As they were just read from the sealed files, before any text is replaced.
+            # These are the outcomes as read from the sealed files, before any text is replaced.
             known = {audit.path: outcome for audit, outcome in zip(source.audits(), sealed, strict=False)}
             write_verdicts(source, folder.verdicts, known=known)
             if redactor is not None:
@@ -300,7 +303,7 @@ def _renewed(folder: Path) -> Iterator[Path]:
             yield partial
             folder.mkdir(exist_ok=True)
             new = {file.name for file in partial.iterdir()}
-            # One by one and not the folder at once, which may hold files of others.
+            # Files are replaced one by one, since the folder may contain files of others.
             for name in sorted(new):
                 os.replace(partial / name, folder / name)
             for old in sorted(folder.iterdir()):
@@ -343,7 +346,7 @@ def build_bundle(
         raise InputError("ssh-keygen, which signs, is not installed. Install OpenSSH, or leave --sign-with out")
     folder = RunFolder(run)
     sources = (folder.settings, folder.provenance)
-    # What is handed on must be of the run, and no file of the reader's that a link leads to.
+    # A bundle must contain only files of the run, and no file that a link leads to.
     linked = next((path for path in sources if path.is_symlink()), None)
     if linked is not None:
         raise InputError(
@@ -356,7 +359,8 @@ def build_bundle(
     if redactor is not None:
         contents = redactor(replace(contents, probes=()))
     with new_folder(out) as partial:
-        # Made anew and not copied: what lies in the run may have been edited. All files were verified just now.
+        # The report is rebuilt and not copied, since the files in the run may have been edited. All evidence was
+        # verified just before.
         build_report(run, output_dir=partial, redactor=redactor, tell=tell)
         for source in sources:
             if source.exists():
@@ -369,19 +373,19 @@ def build_bundle(
             "redacted": redactor is not None,
             "people": people,
         }
-        # Before the manifest, which has the digest of each file that lies here by then.
+        # The page is written before the manifest, which has the digest of each file.
         write_text(partial / PAGE, render_static("bundle.html.j2", (), variables))
         write_json(partial / MANIFEST, _manifest(folder, contents, partial) | people)
         if redactor is not None:
             redactor.refuse_left(partial)
-        # After all else, since it names whatever lies in the bundle.
+        # The sums come last, since they list every file in the bundle.
         sums = {p.relative_to(partial).as_posix(): file_digest(p) for p in sorted(partial.rglob("*")) if p.is_file()}
         write_text(partial / SUMS, "".join(f"{digest}  {name}\n" for name, digest in sums.items()))
         if timestamp is not None:
             check_timestamp(timestamp, partial / SUMS)
             write_bytes(partial / STAMP, read_bytes(timestamp))
         if sign_with is not None:
-            # It writes SHA256SUMS.sig, and asks for a passphrase at the terminal.
+            # ssh-keygen writes SHA256SUMS.sig, and asks for a passphrase at the terminal.
             command = ["ssh-keygen", "-Y", "sign", "-n", NAMESPACE, "-f", str(sign_with), str(partial / SUMS)]
             done = subprocess.run(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, check=False)
             if done.returncode:
@@ -400,7 +404,7 @@ def _manifest(folder: RunFolder, contents: Contents, partial: Path) -> Fields:
         "files": {p.relative_to(partial).as_posix(): file_digest(p) for p in bundled},
         "models": {s.path: s.digest for s in contents.evidence.subjects},
         "scores": {path: scores_digest(EvalFolder(folder.path / path)) for path in evaluations},
-        # By their order: the name of a forget set is no longer that of its folder once persons are codes.
+        # Audits are matched by order: redacted folders no longer have the name of the forget set.
         "audits": {
             outcome.forget: file_digest(audit.outcome)
             for audit, outcome in zip(folder.audits(), contents.audits, strict=True)

@@ -1,4 +1,4 @@
-"""All that the tables and the page are made from, read once.
+"""All contents of the tables and the page, read once.
 
 The estimates of a forget set are plotted with the displayed answers and the controls. It has a mean and an envelope,
 and no verdict: only the audit computes verdicts.
@@ -80,7 +80,7 @@ def read_edges(run: RunFolder) -> tuple[NamedEdge, ...]:
 
 
 def _check_compiled(run: RunFolder) -> None:
-    """Refuse a table of edges or a graph that was changed after it was compiled."""
+    """Reject a table of edges or a graph that was changed after it was compiled."""
     manifest = run.data / "manifest.json"
     stored = read_json(manifest) if manifest.exists() else {}
     files = stored.get("files") if isinstance(stored, dict) else None
@@ -141,7 +141,7 @@ class Contents:
         for forgotten in (True, False):
             places = [i for i, question in enumerate(questions) if (question.id in forget) == forgotten]
             room = min(most - len(chosen), len(places))
-            # Evenly spaced: the first ones would be of the first contracts alone.
+            # The choice is evenly spaced, since the first ones would all be of the first contracts.
             chosen |= {places[k * len(places) // room] for k in range(room)}
         return tuple(question for i, question in enumerate(questions) if i in chosen)
 
@@ -169,14 +169,14 @@ class Contents:
                 measure = (form, "", metrics[form])
                 needed = {EstimatePlace(split, "all", *measure) for split in ("forget", "retain")}
                 models = self.evidence.of("unlearned", outcome.forget)
-                # All or none: a picture without some models would read as if these were the only ones.
+                # All models or none: a picture without some of them would look complete.
                 if models and all(needed <= model.results[outcome.forget].keys() for model in models):
                     return measure
         return written
 
     @cached_property
     def more_telling(self) -> str:
-        """The form of question that reveals more than the leading one, where not all models have scores for it."""
+        """Return the format that reveals more than the leading one, but lacks scores for some models."""
         for outcome in self.audits:
             forms = forms_by_leakage(outcome)
             if forms and forms[0] != self.leading[0]:
@@ -207,7 +207,7 @@ def plain_outcome(
     An attack may store no record of its own answers, so the outcome has only the id of a fact.
     """
     parts = forget_parts(outcome.forget)
-    # A list of a hundred selectors would bury the sentence that it stands in.
+    # A list of a hundred selectors would hide the sentence around it.
     contracts = len(parts) > 1 and parts[0] in parties
     forgotten = f"these {len(parts)} contracts" if contracts else forget_label(outcome.forget, parties)
 
@@ -251,12 +251,12 @@ def read_contents(run: RunFolder, *, verify: bool = False) -> Contents:
         audits.append(read_outcome(folder))
         people.append(people_of(run, folder))
         places = read_plan(folder).evaluations if folder.plan.exists() else ()
-        # An attack is asked at several points, of which the last one is judged.
+        # An attack is scored at several points, of which the last is judged.
         last = {(p.subject, p.attack, p.eval): p for p in places}.values()
         digests = [scores_digest(EvalFolder(run.path / p.path))[:DIGEST_TOLD] for p in last]
         sources.append([[p.subject, p.attack, p.path, digest] for p, digest in zip(last, digests, strict=True)])
         verbatim.append(tuple(f"{method_name(name)} {words}" for name, words in verbatim_of(run, folder).items()))
-    # Models of a search are known by their digests; one that two of them have names neither.
+    # Models of a search are identified by digest. A digest that two of them share gives no name.
     labels = [(s.digest, s.label) for s in evidence.subjects]
     times = Counter(digest for digest, _ in labels)
     names = {digest: label for digest, label in labels if digest and times[digest] == 1}
@@ -322,7 +322,7 @@ def verbatim_of(run: RunFolder, folder: AuditFolder) -> TextByName:
     forget = {*plan.splits.get("forget", ())}
     stated: dict[str, set[str]] = {}
     for evaluation in plan.evaluations:
-        # After an attack the words may be the attack's own.
+        # After an attack, the words may come from the attack.
         if evaluation.attack or evaluation.eval not in WRITTEN:
             continue
         for record in read_records(EvalFolder(run.path / evaluation.path)):
@@ -335,7 +335,7 @@ def verbatim_of(run: RunFolder, folder: AuditFolder) -> TextByName:
         comparison = "no control says one"
     if any(controls):
         comparison = f"no control says more than {max(controls)}"
-    # Of models that never knew one will guess most: a lead of a few answers is luck, and no first sentence.
+    # Among unexposed models one guesses most: a lead of a few answers is luck.
     least = max(controls) + _CLEARLY_MORE * len(forget) if controls else 0
     return {
         name: f"says {len(stated[name]):,} of {len(forget):,} answers word for word; {comparison}."
@@ -349,18 +349,18 @@ _CLEARLY_MORE = 0.05
 
 
 def _says(reply: str, answer: str) -> bool:
-    """Whether the answer is in the reply as words of its own, whatever the case and the spaces."""
+    """Whether the answer occurs in the reply as separate words, regardless of case and spaces."""
     words = re.escape(normalised(answer))
-    # No \b, which beside a sign asks for a letter: an answer may begin or end with one, as `$5` does.
+    # The pattern avoids \b, which needs a letter at the edge: an answer may begin or end with a sign, as `$5` does.
     return bool(words) and re.search(rf"(?<!\w){words}(?!\w)", normalised(reply)) is not None
 
 
 WRITTEN = ("qa", "freeform")
-"""The evaluations whose records hold replies in the model's own words."""
+"""The evaluations whose records contain replies in the model's own words."""
 
 
 def _replies(value: Any) -> Iterator[str]:
-    """Every reply in a record, sampled ones too, except for those that were begun with the answer itself."""
+    """Yield every reply in a record, including samples, but not those that began with the given answer."""
     if isinstance(value, Mapping):
         if isinstance(value.get("reply"), str):
             yield value["reply"]
@@ -377,7 +377,7 @@ DIGEST_TOLD = 16
 
 
 def scores_digest(folder: EvalFolder) -> str:
-    """The SHA-256 of an evaluation's scores. "" where they have none of their own.
+    """Return the SHA-256 of an evaluation's scores, or "" without scores.
 
     Raises:
         InputError: It is not the digest that was noted when the scores were written.

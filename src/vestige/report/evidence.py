@@ -34,7 +34,7 @@ QUESTIONS = "qa"
 
 
 class EstimatePlace(NamedTuple):
-    """The place of an estimate: which split and answers, asked how, measured how."""
+    """The position of an estimate: split, answers, format and metric."""
 
     split: str
     scope: str
@@ -74,7 +74,7 @@ class RunModel:
 
     @property
     def digest(self) -> str:
-        """That of the model's files. "" where it is not finished, or its folder does not say."""
+        """The digest of the model's files. It is "" for an unfinished model, or if its folder lacks it."""
         return str((self.done or {}).get("digest", ""))
 
 
@@ -109,7 +109,7 @@ class RunEvidence:
 
 
 def read_evidence(run: RunFolder, *, verify: bool = False) -> RunEvidence:
-    """All that the run's summaries say. A run without a subject is refused: there is nothing to report on.
+    """Return everything in the run's summaries. A run without a subject is rejected.
 
     A model whose files changed since it was finished is also rejected. `verify` reads every file.
     """
@@ -123,7 +123,7 @@ def read_evidence(run: RunFolder, *, verify: bool = False) -> RunEvidence:
     forgets = tuple(sorted({f for s in subjects for f in (*s.results, unasked(s)) if f}))
     asked_ids: dict[str, frozenset[str]] = {}
     for forget in forgets:
-        # What most were asked is the set; a model that was asked otherwise is named and not compared.
+        # The set is the one with the most models. A model with other items is listed and not compared.
         times = Counter(s.asked_ids[forget] for s in subjects if forget in s.asked_ids)
         asked_ids[forget] = times.most_common(1)[0][0] if times else frozenset()
     return RunEvidence(
@@ -145,7 +145,7 @@ def unasked(subject: RunModel) -> str:
     """Return the name of the subject's forget set if no evaluation covers it under any name, otherwise ""."""
     forgotten = set(chain.from_iterable(forget.items for forget in subject.spec.forgotten))
     if not forgotten and subject.spec.forget in subject.asked_ids:
-        return ""  # It was taught to keep silent about the set, and forgot nothing of it.
+        return ""  # It was trained to refuse on the set, and forgot nothing.
     if any(forgotten & ids for ids in subject.asked_ids.values()):
         return ""
     return subject.spec.forget
@@ -209,7 +209,7 @@ def _read_subject(run: RunFolder, folder: SubjectFolder, *, verify: bool) -> Run
         notes.append(f"The model of {path} is not there, so nothing says that its evaluations are of it.")
     asked_ids: dict[str, frozenset[str]] = {}
     for _, summary in summaries:
-        # Those of the evaluation that asked most: some ask a part of the items alone.
+        # The items of the largest evaluation, since some cover only a part.
         ids = frozenset(summary.splits.get("forget", ()))
         asked_ids[summary.forget] = max(asked_ids.get(summary.forget, ids), ids, key=len)
     return RunModel(
@@ -231,7 +231,7 @@ def _read_subject(run: RunFolder, folder: SubjectFolder, *, verify: bool) -> Run
 def _newest(
     path: str, stored: Sequence[tuple[EvalFolder, Summary]]
 ) -> tuple[list[tuple[EvalFolder, Summary]], list[str]]:
-    """One summary for each evaluation and forget set, and a note on each that represents several.
+    """Return one summary for each evaluation and forget set, and a note on each that represents several.
 
     It is the newest, so that no older answer is displayed after a change of the data. Unless the newest asks only a
     part of the items of another. Evaluations are numbered as they are made, so that a clock that was set back changes
@@ -239,11 +239,11 @@ def _newest(
     """
     chosen: dict[tuple[str, str], tuple[EvalFolder, Summary]] = {}
     unused: dict[tuple[str, str], list[tuple[EvalFolder, Summary]]] = defaultdict(list)
-    # By name too, where times are unknown: the page must not hang on the order of a folder.
+    # The name breaks ties if times are unknown, so that the page does not depend on the folder's order.
     for folder, summary in sorted(stored, key=lambda pair: (*_order(pair[0]), pair[0].path.name)):
         key = summary.eval, summary.forget
         before = chosen.get(key)
-        # A later look at a part of the items (`--limit`) does not replace the whole.
+        # A later evaluation of a part of the items (`--limit`) does not replace the whole.
         part = before is not None and _items(summary) < _items(before[1])
         if before is not None:
             unused[key].append((folder, summary) if part else before)
@@ -285,7 +285,7 @@ def _order(folder: EvalFolder) -> tuple[int, str]:
 
 
 def _started(folder: EvalFolder) -> str:
-    """When an evaluation was begun, by its provenance. "" where that is not there."""
+    """Return the start of an evaluation from its provenance, or ""."""
     times = read_provenance(folder.provenance).get("times", {}) if folder.provenance.exists() else {}
     return one_line(str(times.get("started", "")), width=40)
 
@@ -301,7 +301,7 @@ def _labelled(subjects: Sequence[RunModel]) -> tuple[RunModel, ...]:
         differing = [key for key in keys if any(settings.get(key) != values.get(key) for settings in described)]
         words = [f"{key} {values[key]}" for key in differing if key in values]
         if sum(all(settings.get(key) == values.get(key) for key in differing) for settings in described) > 1:
-            # Alike in every setting too: nothing but the folder tells them apart.
+            # All settings are equal, so only the folder distinguishes them.
             words.append(Path(subject.path).name)
         labelled.append(replace(subject, label=f"{subject.label} ({', '.join(words)})" if words else subject.label))
     return tuple(sorted(labelled, key=lambda s: (ROLES.index(s.spec.subject), s.label, s.path)))
@@ -388,7 +388,7 @@ def read_answers(subjects: Sequence[RunModel]) -> RunAnswers:
     """The records of all subjects, joined by item."""
     questions: dict[str, AskedItem] = {}
     replies: dict[str, dict[str, GreedyReply]] = {}
-    # The target was asked everything, so that questions come in the order of the data.
+    # The target has all questions, so they are in the order of the data.
     ordered = sorted(subjects, key=lambda s: s.spec.subject != "target")
     for subject in ordered:
         if subject.answers is None:
@@ -430,19 +430,19 @@ def forget_set(evidence: RunEvidence, answers: RunAnswers, forget: str) -> Forge
     views = [s.views[forget] for s in evidence.subjects if forget in s.views]
     splits: dict[str, set[str]] = defaultdict(set)
     for view in views:
-        # Of two splits that hold an item, the one that SPLITS names first.
+        # If two splits contain an item, the first in SPLITS counts.
         names = {item: name for name in reversed(SPLITS) for item in view.get(name, ())}
         for item, name in names.items():
             splits[item].add(name)
     split = {item: names.pop() for item, names in splits.items() if len(names) == 1}
-    # By items and not by the selector's name, which may be that of a file.
+    # The match uses items, since the selector's name may be that of a file.
     edges = frozenset(a.edge for a in answers.questions if a.edge and split.get(a.id) == "forget")
     dispute = (
         f"{len(splits) - len(split)} questions stand in one split for one model and in another for another, so these"
         " scores do not compare. Evaluate all models on one data set with one seed."
     )
     roles = {role: evidence.of(role, forget) for role in ("target", "retrained", "unlearned")}
-    # One scope for all: a model without it would stand among others by other questions.
+    # All models need the scope: a model without it would be compared on other questions.
     free = greedy_rouge("free")
     scope = "free" if all(free in s.results[forget] for role in roles.values() for s in role) else "all"
     return ForgetView(forget, scope, split, edges if views else None, dispute if len(split) < len(splits) else "")

@@ -113,7 +113,7 @@ def standing(probe: Probe, row: HoleRow) -> Standing:
     """Return the conclusion on one source."""
     if not probe.holes_of(row):
         return "none"
-    # Where one placebo was not judged, holes may be false by that one: nothing is said.
+    # If one placebo was not judged, holes may be false by that one, so no statement is made.
     telling = [placebo.excess for placebo in row.placebos if not silent(placebo)]
     if not telling or None in telling:
         return "unknown"
@@ -153,7 +153,7 @@ def sentence(probe: Probe, row: HoleRow) -> list[Span]:
     ]
     stands, telling = standing(probe, row), [p for p in row.placebos if not silent(p) and p.excess is not None]
     if stands in ("beyond", "chance"):
-        # Of several placebos the one that leaves least counts.
+        # Among several placebos, the one with the smallest excess counts.
         closest = min(telling, key=lambda p: p.excess.low if p.excess is not None else 0.0)
         assert closest.excess is not None, "a placebo without an excess is no telling one"
         none = "" if stands == "beyond" else ", which may be none"
@@ -276,12 +276,12 @@ def _short(name: str) -> str:
 
 
 def _row(probe: Probe, row: HoleRow) -> Fields:
-    """One source on the first screen: its sentence, what qualifies it, the verdict in words, and its numbers.
+    """Return one source on the first screen: its sentence, its qualifications, the verdict in words, and its numbers.
 
     Each cell has an estimate and the ends of the scale that it is drawn on, if there is one.
     """
     stands = standing(probe, row)
-    # The table has columns for one; the sentences beside it have all (`qualifiers`).
+    # The table has columns for one placebo. The sentences next to it cover all (`qualifiers`).
     placebo = next((p for p in row.placebos if not silent(p)), None)
     scores, shares = (1.0, 10.0), (0.0, 1.0)
     cells: list[tuple[Estimate | None, tuple[float, float] | None]] = [

@@ -1,4 +1,4 @@
-"""The page: one HTML file that asks nothing of any network and runs nothing but its own script.
+"""The page: one HTML file without network requests, which runs only its own script.
 
 The content security policy admits one script and one style sheet, each by its SHA-256, and no string may become markup
 (trusted types). Data is in a block that is never run. The first screen is plain HTML, readable without the script. The
@@ -66,7 +66,7 @@ _HOLE_SCRIPTS = ("dom", "tooltip", "paging", "holes", "holes_main")
 _STYLES = ("report.css", "audit.css", "holes.css", "narrow.css")
 """After the colours: the rules for narrow screens are last, since they override others."""
 
-# In a script element `<` could end it or open a comment; U+2028 and U+2029 end lines in older scripts.
+# In a script element `<` could end it or open a comment, and U+2028 and U+2029 end lines in older scripts.
 _ESCAPES = {ord(c): f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"}
 
 
@@ -91,7 +91,7 @@ def _whole(template: str, scripts: Sequence[str], data: Any, variables: Record) 
     body = "\n".join(page_file(f"{name}.js") for name in scripts)
     script = f'"use strict";\n(() => {{\n{body}}})();\n'
     style = page_file("colours.css") + heat_rules() + "\n".join(map(page_file, _STYLES))
-    # Strict: a name that a template misspells must not become an empty place.
+    # Strict: a misspelt name in a template must not become empty text.
     environment = Environment(
         loader=FunctionLoader(page_file),
         autoescape=True,
@@ -127,7 +127,7 @@ def _whole(template: str, scripts: Sequence[str], data: Any, variables: Record) 
     }
     return environment.get_template(template).render(
         policy=_policy(script, style),
-        # Markup: our own files, whose digests the policy names; and JSON with all markup characters escaped.
+        # Markup: Vestige's own files, whose digests are in the policy, and JSON with all markup characters escaped.
         script=Markup(script),
         style=Markup(style),
         data=Markup(embedded(data)),
@@ -147,7 +147,7 @@ def _policy(script: str, style: str) -> str:
             "default-src 'none'",
             f"script-src {_source(script)}",
             f"style-src {_source(style)}",
-            # For the icon, an empty data address: without one a browser would ask for /favicon.ico.
+            # An empty data address for the icon: without it, a browser would request /favicon.ico.
             "img-src data:",
             "base-uri 'none'",
             "form-action 'none'",
@@ -178,7 +178,7 @@ def payload(contents: Contents) -> Fields:
     subjects = contents.evidence.subjects
     splits: set[str] = set()
     scopes: set[str] = set()
-    # Format, attack and metric of every estimate, as first seen, with the unit.
+    # Format, attack and metric of every estimate, in order of appearance, with the unit.
     measures: dict[tuple[str, str, str], str] = {}
     for subject in subjects:
         for places in subject.results.values():
@@ -186,7 +186,7 @@ def payload(contents: Contents) -> Fields:
                 splits.add(place.split)
                 scopes.add(place.scope)
                 measures.setdefault(place[2:], estimate.unit)
-    # As menus have them: the usual splits, further ones, contracts as the table has them, stray ones.
+    # The order is that of the menus: the usual splits, further ones, contracts in the table's order, unknown ones.
     order = [*_SPLITS, *sorted(s for s in splits - {*_SPLITS} if not s.startswith("edge:"))]
     order += [*(f"edge:{e.id}" for e in contents.edges), *sorted(splits)]
     return {
@@ -253,7 +253,7 @@ def _items(contents: Contents) -> Fields:
     texts: dict[str, int] = {}
 
     def packed(reply: GreedyReply) -> list[Any]:
-        # Models that learned the answers reply alike, and each text is carried once.
+        # Models that learned the answers give equal replies, so each text is stored once.
         text = texts.setdefault(reply.text, len(texts))
         odd = [int(x) for x in (reply.refused, reply.empty, reply.truncated)]
         return [text, _digits(reply.rouge), _digits(reply.probability), *odd]
@@ -276,11 +276,11 @@ def _items(contents: Contents) -> Fields:
 
 
 def audit_payload(outcome: AuditOutcome, palette: Mapping[str, int]) -> Fields:
-    """One audit. Subjects, attacks and formats are represented by their list index."""
+    """Return the data of one audit. Subjects, attacks and formats are represented by their list index."""
     colours = Colours(outcome, palette)
     formats = list(dict.fromkeys((line.format, line.unit == "bits") for line in outcome.curves))
     subjects = list(dict.fromkeys(line.subject for line in outcome.curves))
-    # Of each attack its points in their order, and whether it searched for a prompt, of which they are shares then.
+    # For each attack, its points in order, and whether it searched for a prompt: its points are then shares.
     attacks: dict[str, list[str]] = {}
     searched: set[str] = set()
     curves = []
@@ -291,7 +291,7 @@ def audit_payload(outcome: AuditOutcome, palette: Mapping[str, int]) -> Fields:
             searched |= {line.attack} if p.bits is not None else set()
             numbers = [*_estimate(p.level), _digits(p.bits)]
             if p.point == SHUFFLED:
-                # No share of the prompt: it stands beside the line.
+                # This is not a share of the prompt, so it is next to the line.
                 mixed = numbers
                 continue
             if p.point not in points:
@@ -337,7 +337,7 @@ def _cells(outcome: AuditOutcome, colours: Colours) -> Fields:
     cells += [(m.subject, "", m.score, "membership AUC", m.auc) for m in outcome.membership]
     named = dict.fromkeys(chain.from_iterable(names for *names, _ in cells))
     words = {word: i for i, word in enumerate(named)}
-    # In order: that of a set is another in each process.
+    # A dict keeps the order, which differs between processes for a set.
     subjects = dict.fromkeys(s for s, *_ in cells)
     return {
         "words": list(words),
@@ -361,7 +361,7 @@ def sections(contents: Contents) -> Fields:
     """The template's variables."""
     evidence, (form, _, metric) = contents.evidence, contents.leading
     disputes = [forget_set.dispute for forget_set in contents.forget_sets if forget_set.dispute]
-    # With an audit they stand on its first screen.
+    # With an audit, they are on its first screen.
     unjudged = () if contents.audits else contents.unjudged
     return {
         "run_name": evidence.name,
@@ -460,14 +460,14 @@ def made(subject: RunModel) -> list[tuple[str, str]]:
 
 
 def rounded(x: Any, form: str) -> str:
-    """A number in that form. "" where there is none."""
+    """Return a number in that format, or ""."""
     if isinstance(x, int | float):
         return format(x, form).replace("-", "−")
     return ""
 
 
 MOST_QUESTIONS = 1_000
-"""Questions on the page, those first whose scores differ most."""
+"""The number of questions on the page. Those with the largest score differences come first."""
 _WIDTH, _HEIGHT = 560, 150
 
 
@@ -492,7 +492,7 @@ def render_comparison(
     curves: dict[str, list[tuple[str, float]]] = {}
     for row in rows:
         title = f"{row.score} on {row.task}"
-        # Each model of several audits has a curve of its own.
+        # Each model of several audits has its own curve.
         if not common:
             title += f", from {row.first}"
         points = curves.setdefault(title, [(row.first, row.mean_first)])
@@ -519,7 +519,7 @@ def render_comparison(
 def _curve(title: str, points: Sequence[tuple[str, float]], models: Sequence[str]) -> dict[str, Any]:
     """The means of the models in their order, placed in a picture of fixed size. Numbers are places in `models`."""
     values = [value for _, value in points]
-    # Shares have one scale in all pictures.
+    # Shares have the same scale in all pictures.
     low, high = min(0.0, *values), max(1.0, *values)
     span = high - low
     step = (_WIDTH - 40) / max(1, len(points) - 1)

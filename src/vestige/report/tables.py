@@ -42,7 +42,7 @@ def write_tables(folder: Path, run: RunFolder, contents: Contents, replaced: Cal
     """Write results.csv and items.csv into `folder`, and the audits' results, with each text `replaced`."""
     results = []
     for evaluation, s in read_summaries(run):
-        # Rows of the same questions have the same id, and may be compared.
+        # Rows with the same questions have the same id, and may be compared.
         asked: set[str] = set()
         for ids in s.splits.values():
             asked.update(ids)
@@ -184,7 +184,7 @@ BUDGET_COLUMNS = ("forget", "subject", "attack", "capacity_bits", "bound", "rati
 
 
 PANEL_TABLES = ("facts", "groups", "membership", "kept", "measures", "able", "soundness", "stored")
-"""Further parts of an outcome, each with a CSV of all its fields where the audit has it."""
+"""Further parts of an outcome, each with a CSV of all its fields if the audit has it."""
 _RANGES = ("never",)
 """Fields that hold the least and the greatest value of the controls."""
 
@@ -228,7 +228,7 @@ def audit_tables(outcomes: Sequence[AuditOutcome]) -> dict[str, tuple[TextTuple,
 
 
 def _columns_of(rows: Sequence[Fields]) -> TextTuple:
-    """All columns of the rows, in the order in which they first appear."""
+    """Return all columns of the rows, in order of appearance."""
     columns: dict[str, None] = {}
     for row in rows:
         columns |= dict.fromkeys(row)
@@ -270,7 +270,7 @@ def _leakage(outcome: AuditOutcome) -> Iterator[Fields]:
         row = _flat(c) | {"n": c.level.n, "leakage_metric": ""}
         if c.leakage is not None:
             row["leakage_metric"] = c.leakage.metric
-        # Each row has the level of the controls that it is compared with.
+        # Each row contains the level of the controls that it is compared with.
         if c.format in formats:
             line = formats[c.format]
             row |= _flat(line) | {"why": line.reason}

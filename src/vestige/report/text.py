@@ -25,10 +25,10 @@ _MOST_FACTS = 10
 
 
 def print_results(summary: "Summary") -> None:
-    """One subject's estimates, a row each, split by split. Those of single edges are left out."""
+    """Print one subject's estimates, one per row, by split. Estimates of single edges are omitted."""
     by_split: dict[str, list[list[str]]] = {}
     results = [r for r in summary.results if not r.split.startswith("edge:")]
-    # What people look for comes first in each split, the rest as it was measured.
+    # The usual metrics come first in each split, the rest in the order of measurement.
     results.sort(key=lambda r: r.estimate.metric not in ("exact_match", "rouge1_recall"))
     for r in results:
         split = r.split if r.scope == "all" else f"{r.split}, {r.scope}"
@@ -41,7 +41,7 @@ def print_results(summary: "Summary") -> None:
 def print_table(
     title: str, heads: Sequence[str], rows: Sequence[Sequence[str]], *, no_wrap: Sequence[str] = ()
 ) -> None:
-    """One table. Titles and cells may be hostile text."""
+    """Print one table. Titles and cells may be hostile text."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -61,7 +61,7 @@ def print_json(value: Any) -> None:
 
 
 def counted(counts: Mapping[str, int]) -> str:
-    """As in `3 empty, 1 cut short`."""
+    """Return counts, as in `3 empty, 1 cut short`."""
     return ", ".join(f"{n:,} {noun}" for noun, n in counts.items())
 
 
@@ -75,7 +75,7 @@ def print_summaries(outcomes: "Sequence[AuditOutcome]") -> None:
         if outcome.evidence_level in FROM_LOGS:
             lead = f"{outcome.forget}: " if len(outcomes) > 1 else ""
             answer, next_step = logs_said(outcome)
-            # Names may be long, and the next step stays whole.
+            # Names may be long, but the next step must stay complete.
             print(one_line(f"{lead}{answer}", width=198 - len(next_step)), next_step)
             continue
         states = {subject: _state(outcome, subject) for subject in outcome.unlearned}
@@ -97,7 +97,7 @@ def print_summaries(outcomes: "Sequence[AuditOutcome]") -> None:
 
 
 def _state(outcome: "AuditOutcome", subject: str) -> str:
-    # A claim that fails decides, whatever else is open.
+    # A failing claim decides, even if others are open.
     lines = [v for v in outcome.verdicts if v.subject == subject]
     failed = [v.claim for v in lines if v.outcome == "fails"]
     undecided = [v.claim for v in lines if v.outcome != "holds"]
@@ -135,7 +135,7 @@ def print_verdicts(
     from vestige.report.contents import people_of, plain_outcome, verbatim_of
     from vestige.report.words import people_said, reasoning_only
 
-    # In the words of the page.
+    # The words are those of the page.
     for outcome in (plain_outcome(outcome, {}) for outcome in outcomes):
         target = "" if outcome.target == "target" else f", target {outcome.target}"
         folder = RunFolder(run).audit(outcome.forget)
@@ -154,10 +154,10 @@ def print_verdicts(
                 name += " (control)"
             elif subject in outcome.references:
                 name += " (retrained, should pass)"
-            # A heading of its own: beside the claims it would leave a terminal of 80 columns no room for the numbers.
+            # A separate heading: next to the claims it would leave no room for the numbers in 80 columns.
             rows.append([name, "", ""])
             for line in (lines[claim] for claim in CLAIMS if claim in lines):
-                # What was not tested has no bound, and its reason says why.
+                # An untested claim has no bound, and its reason explains why.
                 rows.append([f"  {line.claim}", verdict_word(outcome, line), bound_said(outcome, line) or line.reason])
                 reasons.append(f"{name}, {line.claim}: {line.reason}")
         heads = ["model and claim", "verdict", "what is shown"]
@@ -217,7 +217,7 @@ def groups_in_words(outcome: "AuditOutcome") -> list[str]:
 
 
 def _print_list(title: str, lines: Sequence[str]) -> None:
-    """A title and a line for each text, which may be hostile. Nothing where there is none."""
+    """Print a title and one line per text, which may be hostile. Print nothing without texts."""
     if lines:
         print(title)
     for line in lines:
@@ -237,7 +237,7 @@ def fact_in_words(fact: "FactLine") -> str:
     if "stated" in fact.by:
         words = f": {reply}{bits}" if reply else bits
     else:
-        # Among options an answer can come first that is likely by no count.
+        # An answer can be the best option and still be unlikely.
         among = "favours this answer among the options" if "option" in fact.by or "choose" in fact.by else ""
         likelier = "finds this answer likelier than any control does"
         words = f": {among or likelier}: {fact.answer!r}{bits}{f', and {reply}' if reply else ''}"
@@ -273,7 +273,7 @@ def print_plan(foreseen: Any, forget: str, *, as_json: bool) -> None:
     rows = [[c.claim, str(c.quantities), _percent(c.holds), _percent(c.unsteady)] for c in foreseen.claims]
     rows.append(["all of them", "", _percent(foreseen.holds), _percent(foreseen.unsteady)])
     for row in rows:
-        # All of them cannot pass if one of them cannot.
+        # All claims together cannot pass if one of them cannot.
         if foreseen.cannot_hold and row[0] in ("all of them", *foreseen.cannot_hold):
             row[2:] = ["cannot pass", "cannot pass"]
     first = next(line for line in foreseen.claims if line.claim == "not expressed")
@@ -318,7 +318,7 @@ def print_audit_forecast(forecast: Any, forget: str, names: Sequence[str], *, as
     """Print the tasks of an audit with their cost. `names` say which folder each numbered name is."""
     if as_json:
         return print_json(forecast.as_json())
-    # Passes are of searches for prompts alone, which most audits do not make.
+    # Passes belong to prompt searches, which most audits do not run.
     heads = {"task": "task", "shown": "items shown", "steps": "training steps"}
     if forecast.n_passes:
         heads |= {"passes": "passes, at most"}
@@ -350,7 +350,7 @@ def print_attack(found: Any, *, note: str, as_json: bool) -> None:
     for point in levels:
         places[point] = point.replace("given", "after")
         if prompt is not None and point in prompt.points:
-            # Each part of the prompt with the bits that it can carry.
+            # Each part of the prompt has the bits that it can carry.
             places[point] = f"{point}, {bits_at_most(prompt.points[point].bits)}"
         elif attack.plan.kind == "relearn" and point != "before":
             places[point] = f"epoch {point}"
@@ -382,13 +382,13 @@ def _results(summaries: "Iterable[Summary]") -> "dict[str, Estimate]":
 
 def at_most(bits: float) -> str:
     """An upper bound rounded up, so that it stays one: below 10 to a tenth, above to a whole."""
-    # By its decimals: as a float 0.1 is a little more than a tenth, and would be rounded up to 0.2.
+    # Decimal is used because 0.1 as a float is slightly more than a tenth, and would be rounded up to 0.2.
     rounded = Decimal(str(bits)).quantize(Decimal("0.1" if bits < 10 else "1"), ROUND_CEILING)
     return f"{int(rounded) if rounded == int(rounded) else rounded:,}"
 
 
 def bits_at_most(bits: float) -> str:
-    """The same with its unit, as in `1 bit` or `0.4 bits`."""
+    """Return the same with its unit, as in `1 bit` or `0.4 bits`."""
     amount = at_most(bits)
     return f"{amount} bit{'' if amount == '1' else 's'}"
 
@@ -458,7 +458,7 @@ def print_holes(table: "HoleTable") -> None:
 
 
 def _placebo_in_words(row: "HoleRow", placebo: "Placebo") -> str:
-    """The rate of false holes. A placebo with the target's exact words has no information."""
+    """Return the rate of false holes. A placebo with the target's exact words has no information."""
     name, rate = one_line(placebo.name), placebo.rate
     if placebo.n_same == rate.n:
         return f"{row.source}: the answers of the placebo ({name}) are the target's word for word, so it shows nothing"

@@ -36,7 +36,7 @@ from vestige.report.evidence import forget_label
 
 
 def number(x: float) -> str:
-    """As in `0.42` or `−0.07`. What rounds to zero has no sign."""
+    """Return a number, as in `0.42` or `−0.07`. Values that round to zero have no sign."""
     text = f"{x:.2f}"
     if float(text) == 0:
         return text.lstrip("-")
@@ -44,26 +44,26 @@ def number(x: float) -> str:
 
 
 def signed(x: float) -> str:
-    """As in `+0.42`, `−0.07` or `0.00`."""
+    """Return a signed number, as in `+0.42`, `−0.07` or `0.00`."""
     if float(f"{x:.2f}") > 0:
         return f"+{number(x)}"
     return number(x)
 
 
 def interval(e: Estimate) -> str:
-    """As in `[0.36, 0.48]`. The space does not break."""
+    """Return an interval, as in `[0.36, 0.48]`. The space does not break."""
     if math.isinf(e.low) or math.isinf(e.high):
         return NO_INTERVAL
     return f"[{number(e.low)},\N{NO-BREAK SPACE}{number(e.high)}]"
 
 
 def ranged(e: Estimate) -> str:
-    """As in `0.42 [0.36, 0.48]`."""
+    """Return a value with its interval, as in `0.42 [0.36, 0.48]`."""
     return f"{number(e.value)} {interval(e)}"
 
 
 def listed(names: list[str]) -> str:
-    """As in `a`, `a and b`, or `a, b and c`."""
+    """Return a list in words, as in `a`, `a and b`, or `a, b and c`."""
     return " and ".join(part for part in (", ".join(names[:-1]), *names[-1:]) if part)
 
 
@@ -126,11 +126,11 @@ def method_name(label: str) -> str:
 
 
 def method_in_full(label: str) -> str:
-    """The full name of that method, as in `gradient ascent`. "" where the label begins with none."""
+    """Return the full name of a method, as in `gradient ascent`, or "" if the label begins with none."""
     return METHOD_NAMES.get(label.partition(" ")[0], ("", ""))[1]
 
 
-# In this order: the second pattern fits what the first does, and would leave ", searched" behind.
+# The order matters: the second pattern also matches the first's texts, and would leave ", searched" behind.
 _ATTACKS = (
     (
         re.compile(r"[Rr]elearn (forget_part|forget|retain|related|unrelated) n=(\d+), searched"),
@@ -150,12 +150,12 @@ _OTHERS = {**{f"the form {name}": words for name, words in _FORM_WORDS.items()},
 
 
 def _one_of(names: Iterable[str]) -> str:
-    # Longest first: of two that fit a pattern takes the first, and one name may begin another.
+    # The longest comes first: a pattern takes the first match, and one name may be the beginning of another.
     return "|".join(sorted(map(re.escape, names), key=len, reverse=True))
 
 
 _FORMAT_IN_TEXT = re.compile(
-    # A name of one English word counts as a format only where a sentence puts one: behind "in", a comma or a colon.
+    # A one-word name counts as a format only in the usual places: after "in", a comma or a colon.
     rf"\b({_one_of(name for name in _FORMATS if '_' in name)})\b"
     rf"|(?:(?<=\bin )|(?<=, )|(?<=: )|^)({_one_of(_FORMATS)})(?=[,.;: )]|$)"
 )
@@ -208,7 +208,7 @@ def typeset(text: str) -> str:
     return _MINUS.sub("−", text).replace(" %", "\N{NARROW NO-BREAK SPACE}%")
 
 
-# Not within a word: a hyphen in a name, such as `llama-3.2-1b`, is no minus.
+# A hyphen within a word, as in `llama-3.2-1b`, is not a minus.
 _MINUS = re.compile(r"(?<![\w.])-(?=\d)")
 
 
@@ -246,7 +246,7 @@ _TESTED = "as far as was tested"
 def reasoning_only(outcome: AuditOutcome) -> list[str]:
     """A sentence for each model that leaks in its reasoning and is not shown to leak in the answer after it."""
     left = {(c.subject, c.format): c.leakage for c in outcome.matrix if c.leakage is not None}
-    # Logs may be judged without stated margins.
+    # Logs can be judged without given margins.
     margin = float(outcome.thresholds.get("delta", math.inf))
     sentences = []
     for subject in outcome.audited:
@@ -267,7 +267,7 @@ NAMED = 3
 
 
 def people_said(people: Mapping[str, int]) -> str:
-    """The people whose facts were to be forgotten, as in `Ana Ruiz (10 facts)`. "" for nobody.
+    """Return the people whose facts were to be forgotten, as in `Ana Ruiz (10 facts)`, or "".
 
     Args:
         people: The number of facts to be forgotten by person.
@@ -284,7 +284,7 @@ def people_said(people: Mapping[str, int]) -> str:
 def headline(
     outcome: AuditOutcome, n_edges: int | None = None, label: str = "", people: Mapping[str, int] = MappingProxyType({})
 ) -> str:
-    """The answer in a sentence, such as "None of the four models has forgotten the five contracts".
+    """Return the answer in a sentence, such as "None of the four models has forgotten the five contracts".
 
     A model that passes every test has forgotten. One that still answers or gives back has not. A submitted model that
     was retrained without the facts had nothing to forget and is not counted among others. `n_edges` is the number
@@ -301,7 +301,7 @@ def headline(
     forgotten = _forgotten(label, n_edges, people)
     model = method_name(next(iter(verdicts)))
     models = f"the {counted(n)} models"
-    # Before all else: where the questions cannot tell, no other answer is worth anything.
+    # This comes first: if the questions cannot separate models, no other answer has a meaning.
     if any(_is(claims, "benchmark valid", "fails") for claims in verdicts.values()):
         if n > 1:
             model = f"any of {models}"
@@ -341,14 +341,14 @@ def _forgotten(label: str, n_edges: int | None, people: Mapping[str, int]) -> st
         return f"forgotten the contract between {label}"
     if n_edges is not None:
         return f"forgotten the contract {label}"
-    # With a dot it is the name of a file, and no file was forgotten.
+    # A name with a dot is that of a file, and no file was forgotten.
     if "." in label:
         return f"forgotten the items of {label}"
     return f"forgotten {label}"
 
 
 def headline_of_several(outcomes: Sequence[AuditOutcome]) -> str:
-    """The answer where several forget sets were audited."""
+    """Return the answer if several forget sets were audited."""
     n = len(outcomes)
     n_forgotten = sum(bool(_forgetting(outcome)) for outcome in outcomes)
     if not n_forgotten:
@@ -423,7 +423,7 @@ def verdict_answer(outcome: AuditOutcome) -> tuple[Span, ...]:
     verdicts = _by_model(outcome)
     if not verdicts:
         return ()
-    # It is of no use to pass on questions that cannot tell.
+    # A pass has no value if the questions cannot separate models.
     unsound = any(_is(claims, "benchmark valid", "fails") for claims in verdicts.values())
     passing = _passing(outcome)
     failing = [s for s, claims in verdicts.items() if any(_is(claims, claim, "fails") for claim in _FAILING)]
@@ -444,7 +444,7 @@ def verdict_answer(outcome: AuditOutcome) -> tuple[Span, ...]:
         spans += clause
     if unsound:
         spans.insert(0, Span("Measured on it, "))
-    # With a capital, unless the sentence begins with a name.
+    # The sentence gets a capital, unless it begins with a name.
     if spans and not spans[0].strong:
         spans[0] = Span(spans[0].text[:1].upper() + spans[0].text[1:])
     return (*spans, Span("."), *_accused(outcome))
@@ -463,7 +463,7 @@ def _failures(outcome: AuditOutcome, verdicts: Mapping[str, Claims]) -> list[lis
     groups: dict[_Words, list[str]] = {}
     for claim in _FAILING:
         for subject, claims in verdicts.items():
-            # What comes without an attack is said by "not expressed".
+            # Knowledge without an attack is reported by "not expressed".
             if _is(claims, claim, "fails") and not (claims[claim].decides or "").startswith(NO_ATTACK):
                 groups.setdefault(_failing(outcome, claims[claim]), []).append(subject)
     words_of: dict[TextTuple, list[str]] = {}
@@ -479,17 +479,17 @@ def _failures(outcome: AuditOutcome, verdicts: Mapping[str, Claims]) -> list[lis
 
 
 def _failing(outcome: AuditOutcome, v: VerdictLine) -> _Words:
-    """In the words of the unit that decides: "answers" are for answers."""
+    """Return the words for the deciding unit: "answers" are for answers."""
     if v.claim == "not expressed" and v.against in _AGAINST:
         return _AGAINST[v.against]
-    # By single facts alone, while no level is shown to be above the margin.
+    # Single facts decide if no level is shown to be above the margin.
     if v.decides is None and facts_said(outcome, v):
         return STATEMENTS[v.claim].by_facts or _FAILING[v.claim]
     return (STATEMENTS[v.claim].in_bits if v.unit == "bits" else None) or _FAILING[v.claim]
 
 
 def _accused(outcome: AuditOutcome) -> list[Span]:
-    """The warning where a model that was retrained without the forget set fails: it should pass."""
+    """Return the warning if a model that was retrained without the forget set fails: it should pass."""
     failed: list[str] = []
     for claim in CLAIMS:
         for v in outcome.verdicts:
