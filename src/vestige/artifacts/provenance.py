@@ -19,7 +19,7 @@ from vestige.core.files import read_json, write_json
 from vestige.core.ids import content_id, file_digest
 from vestige.core.text import Fields, TextByName, one_line
 
-_PACKAGES = ("vestige", "torch", "transformers", "peft", "tokenizers", "safetensors", "numpy", "scipy")
+_PACKAGES = ("vestige", "torch", "transformers", "peft", "tokenizers", "safetensors", "numpy")
 
 
 happened: Counter[str] = Counter()

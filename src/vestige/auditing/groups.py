@@ -22,7 +22,6 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
-from scipy.special import ndtri
 
 from vestige.artifacts.audits import AuditPlan, FactLine, GroupLine, PlannedAttack, StoredLine
 from vestige.artifacts.scores import Format, Source, Sourced
@@ -32,6 +31,7 @@ from vestige.auditing.recovery import AttackAbility
 from vestige.core.estimates import Estimate
 from vestige.core.text import Items, Names, Sentences, grouped, listed
 from vestige.metrics.contrasts import Draws, holm, simultaneous, step_down
+from vestige.metrics.distributions import t_quantile
 from vestige.metrics.gains import facts_stored
 from vestige.metrics.intervals import LEVEL, SeedPrior, shared, spread
 from vestige.metrics.planning import (
@@ -176,7 +176,7 @@ def _parts(ground: Ground, scale: Scale, groups: Mapping[str, Sequence[str]]) ->
     nulls = [_standing_of_controls(part) for part in parts.values()]
     m = len(scale.controls.retrained)
     # At least the maximum of this many normal draws, since a few controls can be alike by chance.
-    least = float(ndtri(1 - 1 / max(3, m * len(parts))))
+    least = t_quantile(math.inf, 1 - 1 / max(3, m * len(parts)))
     return ScaleByGroup(parts, max([least, *nulls]))
 
 

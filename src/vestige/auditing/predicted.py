@@ -23,13 +23,13 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
-from scipy.special import stdtrit
 
 from vestige.auditing.questions import LogColumn
 from vestige.core.errors import InputError
 from vestige.core.text import NumberByName, NumberMapping, TextTuple, one_line
 from vestige.logs.bank import never_saw
 from vestige.logs.folders import LogGroup
+from vestige.metrics.distributions import t_quantile
 
 LEAST_BASES = 3
 """The minimum number of base models for estimating an error."""
@@ -112,7 +112,7 @@ def predict(never: Sequence[NeverSaw], targets: NumberMapping, target: float) ->
         if len(used) < LEAST_BASES:
             continue
         level = float(np.mean([means.moved(target, slope) for means in used.values()]))
-        error = float(stdtrit(len(used) - 1, 0.975)) / 1.96 * _held_out(used, slope)
+        error = t_quantile(len(used) - 1, 0.975) / 1.96 * _held_out(used, slope)
         predictions.append(Prediction({base: _at_level(rows[base], level) for base in used}, error))
     return min(predictions, key=lambda prediction: prediction.error, default=None)
 

@@ -18,7 +18,6 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 from pydantic import Field, PositiveInt
-from scipy.special import ndtri, stdtrit
 
 from vestige.artifacts.audits import SoundnessLine
 from vestige.core.estimates import Estimate
@@ -26,6 +25,7 @@ from vestige.core.seeds import generator
 from vestige.core.settings import Settings
 from vestige.data.mcq import MOST_OPTIONS, Choice, OptionDrawing
 from vestige.metrics.answers import normalised
+from vestige.metrics.distributions import t_quantile
 from vestige.metrics.gains import need_rate_distortion
 from vestige.metrics.intervals import LEAST_CLUSTERS, LEVEL, design_effect, interval_of_mean, wilson
 
@@ -140,7 +140,7 @@ def _wider(above: Float[np.ndarray, " N"], edges: Sequence[str] | None) -> float
     if edges is None or (k := len(set(edges))) < LEAST_CLUSTERS:
         return 1.0
     effect = design_effect(above, np.asarray(edges, dtype=str))
-    return math.sqrt(effect) * float(stdtrit(k - 1, 1 - _TAIL) / -ndtri(_TAIL))
+    return math.sqrt(effect) * t_quantile(k - 1, 1 - _TAIL) / -t_quantile(math.inf, _TAIL)
 
 
 class SoundnessSettings(Settings):
@@ -219,4 +219,4 @@ def by_guesser(
 
 def items_needed(margin: float, chance: float) -> int:
     """How many items an interval of arm `margin` needs at chance (normal approximation)."""
-    return math.ceil(float(ndtri(_TAIL)) ** 2 * chance * (1 - chance) / margin**2)
+    return math.ceil(t_quantile(math.inf, _TAIL) ** 2 * chance * (1 - chance) / margin**2)

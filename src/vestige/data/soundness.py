@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from jaxtyping import Float
-from scipy.optimize import minimize
 
 from vestige.core.errors import InputError
 from vestige.core.items import Item, Scope
@@ -157,18 +156,20 @@ def _conditional_logit(
     # The rows of all questions are concatenated, since the numbers of options differ.
     starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
     gold = starts + np.asarray(right)
-
-    def loss(weights: Float[np.ndarray, " D"]) -> tuple[float, Float[np.ndarray, " D"]]:
+    weights, furthest = np.zeros(rows.shape[1]), 1.0
+    while furthest > 1e-7:
         scores = rows @ weights
-        # Subtracting each question's maximum prevents overflow and does not change the loss.
-        scores = scores - np.repeat(np.maximum.reduceat(scores, starts), sizes)
-        total = np.add.reduceat(np.exp(scores), starts)
-        p = np.exp(scores) / np.repeat(total, sizes)
-        value = float(np.log(total).sum() - scores[gold].sum() + RIDGE / 2 * weights @ weights)
-        return value, rows.T @ p - rows[gold].sum(axis=0) + RIDGE * weights
-
-    optimum = minimize(loss, np.zeros(rows.shape[1]), jac=True, method="L-BFGS-B", options={"maxiter": 200})
-    return np.asarray(optimum.x)
+        # Subtracting each question's maximum prevents overflow.
+        p = np.exp(scores - np.repeat(np.maximum.reduceat(scores, starts), sizes))
+        p /= np.repeat(np.add.reduceat(p, starts), sizes)
+        slope = rows.T @ p - rows[gold].sum(axis=0) + RIDGE * weights
+        means = np.add.reduceat(rows * p[:, None], starts)
+        curvature = (rows.T * p) @ rows - means.T @ means + RIDGE * np.eye(len(weights))
+        step = np.linalg.solve(curvature, slope)
+        furthest = float(np.ptp(rows @ step))
+        # Newton's step is shortened where the curvature may change within it, so that the loss always falls.
+        weights -= step * np.log1p(furthest) / max(furthest, 1e-300)
+    return weights
 
 
 # A whole data set

@@ -26,11 +26,11 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
-from scipy.special import gammaincinv
 
 from vestige.core.estimates import Estimate
 from vestige.core.seeds import generator
 from vestige.core.text import Items, Names
+from vestige.metrics.distributions import gamma_of_exponential, t_quantiles
 from vestige.metrics.intervals import (
     LEAST_CLUSTERS,
     LEAST_ERROR,
@@ -50,7 +50,6 @@ from vestige.metrics.intervals import (
     interaction_variance,
     joint_noise,
     likely,
-    quantiles,
     resample_counts,
     spread,
 )
@@ -176,7 +175,7 @@ def _drawn(seed: int, n: int, unseen: float, resamples: int, at_once: int) -> It
     for start in range(0, resamples, at_once):
         weights = rng.standard_exponential((min(at_once, resamples - start), n + 1))
         # An exponential weight becomes a gamma weight at the same quantile. The other weights do not change.
-        weights[:, 0] = gammaincinv(unseen, -np.expm1(-weights[:, 0]))
+        weights[:, 0] = gamma_of_exponential(unseen, weights[:, 0])
         weights /= weights.sum(axis=1, keepdims=True)
         yield weights
 
@@ -184,7 +183,7 @@ def _drawn(seed: int, n: int, unseen: float, resamples: int, at_once: int) -> It
 @lru_cache(maxsize=256)
 def _noise(seed: int, name: str, df: float, resamples: int) -> ByResample:
     # Random draws would move the 97.5 % quantile by up to 6 %.
-    noise = quantiles(df, resamples)[generator(seed, "seeds of controls", name).permutation(resamples)]
+    noise = t_quantiles(df, resamples)[generator(seed, "seeds of controls", name).permutation(resamples)]
     # All quantities of one name share the cached array, so it must not be changed.
     noise.flags.writeable = False
     return noise

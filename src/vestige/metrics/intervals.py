@@ -62,10 +62,10 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Shaped, UInt
-from scipy.special import ndtri, stdtrit
 
 from vestige.core.seeds import generator
 from vestige.core.text import Items
+from vestige.metrics.distributions import t_quantile, t_quantiles
 
 LEVEL = 0.95
 RESAMPLES = 10_000
@@ -79,7 +79,7 @@ LEAST_ERROR = 0.1
 _TAIL = (1 - LEVEL) / 2
 # Squares of smaller differences are rounded to 0; the design effect does not depend on the scale.
 _LEAST_SPREAD = 1e-100
-_Z = float(ndtri(1 - _TAIL))
+_Z = t_quantile(math.inf, 1 - _TAIL)
 _DRAWS_AT_ONCE = 1_000_000
 _DRAWS_KEPT = 4_010_000
 
@@ -215,7 +215,7 @@ def studentised_bootstrap(values: ByItem, *, seed: int, resamples: int = RESAMPL
         errors = np.sqrt(np.maximum(counts @ apart**2 / n - shift**2, 0.0) / (n - 1))
         ratios.append(shift / np.maximum(errors, LEAST_ERROR * error))
     low, high = np.quantile(np.concatenate(ratios), [_TAIL, 1 - _TAIL])
-    t = float(stdtrit(n - 1, 1 - _TAIL))
+    t = t_quantile(n - 1, 1 - _TAIL)
     below, above = max(float(high), t), max(float(-low), t)
     return Interval(mean - below * float(error), mean + above * float(error), "studentised bootstrap and t")
 
@@ -241,7 +241,7 @@ def design_effect(values: ByItem, labels: Shaped[np.ndarray, " N"]) -> float:
 
 def cluster_factor(values: ByItem, labels: Shaped[np.ndarray, " N"]) -> float:
     """Return the factor by which clusters widen an interval: sqrt(design effect) t(K - 1) / z."""
-    t = float(stdtrit(len(np.unique(labels)) - 1, 1 - _TAIL))
+    t = t_quantile(len(np.unique(labels)) - 1, 1 - _TAIL)
     return math.sqrt(design_effect(values, labels)) * t / _Z
 
 
@@ -451,7 +451,7 @@ def joint_noise(residuals: ByControl, facts: Items, df: float, *, name: str, see
             del _RANKS[next(iter(_RANKS))]
         _RANKS[key] = _ranks(residuals, facts, name=name, seed=seed, resamples=resamples)
     # All degrees of freedom share the ranks. Only the quantiles differ.
-    draws: ByResample = quantiles(df, resamples)[_RANKS[key]]
+    draws: ByResample = t_quantiles(df, resamples)[_RANKS[key]]
     return draws
 
 
@@ -487,13 +487,6 @@ def _places(facts: Items, m: int, seed: int) -> Float[np.ndarray, "M N D"]:
     return np.stack(rows, axis=1) / math.sqrt(_DIRECTIONS)
 
 
-@lru_cache(maxsize=256)
-def quantiles(df: float, resamples: int) -> ByResample:
-    """The quantiles of Student's t at the middles of as many equal parts of [0, 1]."""
-    values: ByResample = stdtrit(df, (np.arange(resamples) + 0.5) / resamples)
-    return values
-
-
 def interval_over_seeds(
     scores: Float[np.ndarray, "S N"],
     *,
@@ -511,7 +504,7 @@ def interval_over_seeds(
     if n_seeds < 2:
         return items._replace(method=f"{items.method}, one seed only")
     mean, per_seed = float(scores.mean()), scores.mean(axis=1)
-    t = float(stdtrit(n_seeds - 1, (1 + LEVEL) / 2))
+    t = t_quantile(n_seeds - 1, (1 + LEVEL) / 2)
     arm = t * float(per_seed.std(ddof=1)) / math.sqrt(n_seeds)
     # Items and seeds are independent, so their errors add in quadrature.
     low = max(bounds[0], mean - math.hypot(mean - items.low, arm))

@@ -34,10 +34,9 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
-from scipy.optimize import brentq
-from scipy.special import betainc, chdtri, ndtr, ndtri, stdtrit
 
 from vestige.metrics.contrasts import BOUND, Draws, PlanBasis
+from vestige.metrics.distributions import betainc, chdtri, ndtr, ndtri, root, stdtrit, t_quantile
 from vestige.metrics.intervals import LEVEL, ByControl, ByItem, Noise, moderated
 
 POWER = 0.8
@@ -127,7 +126,7 @@ def least_shown(requirement: Requirement, design: Design, *, tests: int = 1) -> 
     most = 1.0 if requirement.noise.width is not None else requirement.margin + 1_000.0
     if short(most) < 0:
         return None
-    return float(brentq(short, requirement.margin, most, xtol=1e-4))
+    return root(short, requirement.margin, most)
 
 
 def needed(requirements: Sequence[Requirement], design: Design, *, singles: bool = False) -> dict[What, int]:
@@ -210,16 +209,27 @@ def _read(
     requirement: Requirement, design: Design, confidence: float, level: float = 0.0
 ) -> tuple[float, Float[np.ndarray, " P"]]:
     """Return the standard error of the estimate, and its arm, over the distribution of the controls' means."""
+    noise = requirement.noise
+    fact, variance, arms = _arms(requirement, design, confidence)
+    # A completely observed quantity does not vary.
+    unknown_share = 1 - level if noise.width is not None else 1.0
+    own_variance = unknown_share * fact + unknown_share**2 * noise.common if noise.trained else 0.0
+    return math.sqrt(own_variance + variance / design.controls) / noise.ruler, arms
+
+
+@lru_cache(maxsize=1024)
+def _arms(requirement: Requirement, design: Design, confidence: float) -> tuple[float, float, Float[np.ndarray, " P"]]:
+    """Return the variance of a mean over facts without and with its training's, and the arms.
+
+    None of them depends on the level, so a search over levels computes them once.
+    """
     noise, m, n = requirement.noise, design.controls, max(1, round(design.facts * requirement.items))
     fact = noise.fact * _of_one_wording(float(design.wordings))
     variance = fact / n + noise.common
     mean_variances = variance * _relative_variances(m)
     spread = moderated(np.full(len(mean_variances), fact), mean_variances, (m, n), noise.prior, width=noise.width)
     arms = stdtrit(spread.df, confidence) * np.sqrt(spread.variance * (1 / m + noise.trained)) / noise.ruler
-    # A completely observed quantity does not vary.
-    unknown_share = 1 - level if noise.width is not None else 1.0
-    own_variance = unknown_share * fact / n + unknown_share**2 * noise.common if noise.trained else 0.0
-    return math.sqrt(own_variance + variance / m) / noise.ruler, arms
+    return fact / n, variance, arms
 
 
 @lru_cache(maxsize=64)
@@ -238,7 +248,7 @@ def _of_one_wording(wordings: float) -> float:
 
 def arms(draws: Draws, tail: float) -> float:
     """Return the number of standard errors between a margin and a truth for this power; 2.80 for 2.5 %."""
-    return float(stdtrit(draws.df, 1 - tail) if math.isfinite(draws.df) else ndtri(1 - tail)) + float(ndtri(POWER))
+    return t_quantile(draws.df, 1 - tail) + t_quantile(math.inf, POWER)
 
 
 def items_needed(draws: Draws, margin: float, *, bounded: bool) -> int | None:
@@ -268,14 +278,15 @@ def detectable(draws: Draws, margin: float, *, bounded: bool) -> float | None:
             requirement_of(draws.planned, margin), Design(draws.n, draws.planned.controls, draws.planned.wordings)
         )
     noise = draws.item_error**2 + draws.seed_error**2
+    width = arms(draws, _TAIL)
 
     def short(value: float) -> float:
         own_variance = max(0.0, value * (1 - value)) / draws.n if bounded else 0.0
-        return value - margin - arms(draws, _TAIL) * math.sqrt(noise + own_variance)
+        return value - margin - width * math.sqrt(noise + own_variance)
 
     if not math.isfinite(noise) or (bounded and short(1.0) < 0):
         return None
-    return float(brentq(short, margin, 1.0 if bounded else margin + arms(draws, _TAIL) * math.sqrt(noise) + 1.0))
+    return root(short, margin, 1.0 if bounded else margin + width * math.sqrt(noise) + 1.0)
 
 
 LEAST_CONTROLS = 3
@@ -404,7 +415,7 @@ def extreme(formats: Sequence[Standing], together: Together) -> FactTest:
     nulls = np.sum([standing.control for standing in formats], axis=0)
     m, n = nulls.shape
     # At least the maximum of this many normal draws: a few controls can be alike by chance.
-    least = math.sqrt(len(formats)) * float(ndtri(1 - 1 / (m * max(2, n))))
+    least = math.sqrt(len(formats)) * t_quantile(math.inf, 1 - 1 / (m * max(2, n)))
     null = max(least, float(nulls.max()))
     beyond = z > _CLEAR * null
     furthest = 1 / (1 + m * max(float(z.max()) / null, 0.0) ** TAIL_INDEX)
@@ -435,7 +446,7 @@ def stated(subject: Bool[np.ndarray, " N"], control: Bool[np.ndarray, "M N"], to
         return FactTest(1.0, facts, 0.0, n_others / m, 0)
     size = max([1.0, *(_at_once(facts, control_alone, labels) for labels in together)])
     # The probability of at least this count among all facts that only one training states.
-    p = float(betainc(mine / size, n_others / size + 1, 1 / (m + 1)))
+    p = betainc(mine / size, n_others / size + 1, 1 / (m + 1))
     return FactTest(p, facts, float(mine), n_others / m, events(facts, together))
 
 

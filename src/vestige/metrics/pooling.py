@@ -23,12 +23,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
-from scipy.special import stdtr, stdtrit
 
 from vestige.core.errors import InputError
 from vestige.core.seeds import derive_seed, generator, random_words
 from vestige.core.text import Fields, NumberByName
 from vestige.metrics.contrasts import holm
+from vestige.metrics.distributions import betainc, t_quantile
 from vestige.metrics.intervals import (
     LEAST_CLUSTERS,
     LEVEL,
@@ -204,14 +204,14 @@ def _test(by_seed: Float[np.ndarray, " S"], parts: list[tuple[float, int]]) -> N
         return {"difference": mean, "low": math.nan, "high": math.nan, "t": math.nan, "df": math.nan, "p": math.nan}
     df = total**2 / sum(variance**2 / freedom for variance, freedom in spreads)
     t = mean / math.sqrt(total)
-    arm = float(stdtrit(df, (1 + LEVEL) / 2)) * math.sqrt(total)
+    arm = t_quantile(df, (1 + LEVEL) / 2) * math.sqrt(total)
     return {
         "difference": mean,
         "low": max(-1.0, mean - arm),
         "high": min(1.0, mean + arm),
         "t": t,
         "df": df,
-        "p": float(2 * stdtr(df, -abs(t))),
+        "p": 2 * betainc(df / 2, df / 2, 1 / (1 + math.exp(2 * math.asinh(abs(t) / math.sqrt(df))))),
     }
 
 

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from vestige.metrics.distributions import betainc
 from vestige.metrics.intervals import ByControl, ByItem, SeedPrior, spread
 
 LEAST_DISTANCES = {"probability": 0.08, "overlap": 0.13, "bits": 0.055}
@@ -194,10 +195,8 @@ def equal_by_chance(n: int, share: float, agreement: float, models: int) -> floa
 
 def as_equal_by_chance(differing: int, n: int, share: float, agreement: float) -> float:
     """The probability that two independent trainings differ in so few hits, or fewer, of N questions."""
-    # The import takes half a second.
-    from scipy.stats import binom
-
-    return float(binom.cdf(differing, n, 2 * share * (1 - share) * (1 - agreement)))
+    chance = 2 * share * (1 - share) * (1 - agreement)
+    return betainc(n - differing, differing + 1, 1 - chance) if differing < n and chance else 1.0
 
 
 def near_hits(rows: Rows, trusted: Collection[str] = (), among: Collection[str] | None = None) -> Iterator[Near]:
