@@ -25,6 +25,6 @@ def one_thread() -> None:
 
 @contextlib.contextmanager
 def one_blas_thread() -> Iterator[None]:
-    """Limit numpy's and scipy's matrix products to one thread within it. Torch keeps its threads."""
+    """Limit NumPy's matrix products to one thread within it. Torch keeps its threads."""
     with threadpoolctl.threadpool_limits(limits=1, user_api="blas"):
         yield
