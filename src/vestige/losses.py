@@ -18,7 +18,7 @@ from torch.nn.functional import logsigmoid
 
 def row_logp(logp: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"]) -> Float[Tensor, " B"]:
     """Log-probability of each row's answer: the sum over its tokens."""
-    # Chosen, not multiplied by the mask: 0 times what is infinite behind a row would be no number.
+    # Selection instead of multiplication: 0 times an infinite value after a row would be NaN.
     return torch.where(mask, logp, 0.0).sum(dim=1)
 
 
@@ -46,7 +46,7 @@ def dpo(
 
     Rafailov et al., Direct Preference Optimization, 2305.18290, Eq. 7. Log-probabilities are summed over tokens.
     """
-    # In one function, since the sigmoid of a large negative margin rounds to 0, whose logarithm is infinite.
+    # logsigmoid is one function: the sigmoid of a large negative margin would round to 0, whose logarithm is infinite.
     return -logsigmoid(beta * (policy_margin - reference_margin)).sum() / n_rows
 
 
@@ -81,9 +81,10 @@ def weighted_ascent(
     Wang et al., 2502.19301 (WGA: importance 0). Yang et al., 2505.11953 (SatImp).
     """
     kept = torch.where(mask, logp, 0.0)
-    # Rounding can lift a log-probability above 0, where a fractional power of 1 - p would not be a number.
+    # Rounding can lift a log-probability above 0, where a fractional power of 1 - p is not a number.
     known = kept.detach().clamp(max=0)
-    # By expm1, since 1 - p loses its digits where p is near 1. 0 ** 0 is 1: importance 0 weighs certain tokens too.
+    # expm1 is used because 1 - p loses its digits if p is close to 1. 0 ** 0 is 1: importance 0 weighs certain tokens
+    # too.
     weight = (saturation * known).exp() * (-torch.expm1(known)) ** importance
     return (weight * kept).sum() / n_tokens
 
@@ -101,7 +102,7 @@ def undial(
 
     Dong et al., UNDIAL, 2402.10052. Least, and then the lowered reference's entropy, where the policy is that.
     """
-    # Log-probabilities serve as logits: they differ by a constant, which the softmax does not see.
+    # Log-probabilities are used as logits: they differ by a constant, which the softmax ignores.
     own = torch.zeros_like(reference).scatter(-1, tokens.unsqueeze(-1), beta)
     per_token = -((reference - own).softmax(-1) * policy).sum(dim=-1)
     return torch.where(mask, per_token, 0.0).sum() / n_tokens
@@ -135,7 +136,7 @@ def js(
 
     Singh et al., JensUn, 2509.02820.
     """
-    # In logarithms, where the mean of two vanishing probabilities is still above 0.
+    # The computation is in logarithms, where the mean of two vanishing probabilities is still above 0.
     middle = torch.logaddexp(policy, reference) - math.log(2)
     per_token = (policy.exp() * (policy - middle) + reference.exp() * (reference - middle)).sum(dim=-1) / 2
     return torch.where(mask, per_token, 0.0).sum() / n_tokens
@@ -146,7 +147,7 @@ def js_to_certainty(logp: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"], *, n_
 
     Mean per token (nats). As p goes to 0 its gradient vanishes, and NLL's does not.
     """
-    # What does not count has p = 1, where the divergence is 0.
+    # Masked tokens get p = 1, where the divergence is 0.
     masked = torch.where(mask, logp, 0.0)
     p = masked.exp()
     return ((p * masked - (1 + p) * p.log1p()) / 2 + math.log(2)).sum() / n_tokens
@@ -182,6 +183,6 @@ def activation_norm(
 
     Zou et al., Circuit Breakers, 2406.04313, Algorithm 1.
     """
-    # Padding is taken out before the norm: what is no number there would reach the gradient through it.
+    # Padding is removed before the norm: a NaN there would reach the gradient.
     per_token: Tensor = torch.where(mask.unsqueeze(-1), hidden - reference, 0.0).norm(dim=-1)
     return (per_token.sum(dim=1) / mask.sum(dim=1)).sum() / n_rows

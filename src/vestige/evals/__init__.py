@@ -44,7 +44,7 @@ def find_eval(name: str) -> "type[Evaluation]":
     from vestige.evals.base import Evaluation
 
     if not (isinstance(evaluation, type) and issubclass(evaluation, Evaluation)):
-        # Until 0.2 an evaluation was a module of functions.
+        # Before 0.2, an evaluation was a module of functions.
         raise InputError(
             f"evaluation {name!r}: {home} is not a subclass of vestige.evals.base.Evaluation. See docs/extend.md"
         )

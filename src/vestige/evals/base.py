@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from vestige.models.reading import Prompted, TextReading
 
 Records = list[Fields]
-"""Of one evaluation, a record for each question."""
+"""The records of one evaluation, one for each question."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class Evaluation(Settings):
     name: ClassVar[str] = ""
     """Return its name in the table, or its entry point's."""
     collect_version: ClassVar[int] = 1
-    """Raised when the same model and item would give another record."""
+    """The version of the records. It increases if the same model and item would give another record."""
     summary_version: ClassVar[int] = 1
     """Raised when the same records would give other estimates."""
     audit: ClassVar[InAudit] = InAudit()
@@ -120,7 +120,7 @@ class Evaluation(Settings):
 
     def chunks(self, subject: "LoadedModel", questions: Sequence[Any], *, size: int) -> list[list[int]]:
         """Return the indices of the questions in batches of similar length."""
-        # By all questions and not by those still to be asked: a resumed run makes the batches an unbroken one makes.
+        # The order uses all questions, so that a resumed run makes the same batches as an unbroken one.
         lengths = [len(subject.prompter.prompt(q.question)) if q.question else 0 for q in questions]
         order = sorted(range(len(lengths)), key=lambda n: (lengths[n], n))
         return [order[n : n + size] for n in range(0, len(order), size)]
@@ -194,7 +194,7 @@ class Reads(Evaluation):
 
 def collected(subject: "LoadedModel", parts: Sequence[ToRead]) -> list[Records]:
     """Return the records of each part, from one reading of all texts."""
-    from vestige.models.reading import Asking  # Which imports torch.
+    from vestige.models.reading import Asking  # The import loads torch.
 
     asking = Asking(subject.prompter.end_ids, subject.prompter.max_tokens)
     prompts = list(itertools.chain.from_iterable(part.prompts for part in parts))
@@ -226,7 +226,7 @@ def results(
     """The estimates of every split and scope of `view` and of every edge. `measure` gives a score key's meaning."""
     by_id = {r["item"]: (r["edge"], s) for r, s in zip(records, scores, strict=True)}
     _check(by_id, view)
-    # One seed for all: metrics of equally many items share their resamples.
+    # All metrics share a seed: those with equal numbers of items share their resamples.
     interval_seed = derive_seed(seed, "interval", view.forget)
     estimates = []
     for (split, scope), ids in _groups(records, view).items():
@@ -245,7 +245,7 @@ def results(
 
 def _check(by_id: Mapping[str, object], view: View) -> None:
     """Reject an empty summary, and one with skipped items only."""
-    # Where nothing was to be forgotten everything is one split, of the name of the view.
+    # Without a forget set, all items form one split with the name of the view.
     if not view.splits.get("forget") and not view.splits.get(view.forget):
         raise InputError(f"the forget set {one_line(view.forget, width=60)!r} holds no items to sum up")
     asked = itertools.chain.from_iterable(view.splits.values())
@@ -259,7 +259,7 @@ def _check(by_id: Mapping[str, object], view: View) -> None:
 
 def _groups(records: Sequence[Record], view: View) -> dict[tuple[str, str], list[str]]:
     """Item ids by split and scope. Those without items are left out."""
-    # A scope says how far what is kept gives a forget item away, so that only the forget set has scopes.
+    # A scope describes how far the retain set reveals a forget item, so only the forget set has scopes.
     groups = {(split, "all"): list(ids) for split, ids in view.splits.items()}
     for scope in ("entailed", "guessable", "free"):
         groups["forget", scope] = [i for i in view.splits.get("forget", ()) if view.scopes.get(i) == scope]
@@ -274,7 +274,7 @@ def _estimate(measure: Measure, rows: Sequence[tuple[str | None, float]], seed: 
     if measure.exact:
         mean = sum(values) / len(values)
         return Estimate(measure.metric, measure.unit, mean, mean, mean, len(values), "known")
-    # An item without an edge belongs to no cluster, and the items of one edge are no sample of edges.
+    # An item without an edge belongs to no cluster, and items of a single edge are not a sample of edges.
     edges = [edge for edge, _ in rows if edge is not None]
     interval = interval_of_mean(
         np.array(values),
@@ -294,7 +294,7 @@ def _estimate(measure: Measure, rows: Sequence[tuple[str | None, float]], seed: 
 
 
 def labels(item: Item) -> Fields:
-    """How the record of an item begins."""
+    """Return the beginning of an item's record."""
     return {
         "item": item.id,
         "question": item.question,
@@ -320,7 +320,7 @@ def reply_record(subject: "LoadedModel", reply: "Reply", given_ids: Sequence[int
         "reply": subject.prompter.decode([*given_ids, *reply.ids]),
         "finish": reply.finish,
         "reply_ids": list(reply.ids),
-        # A reply of no token still has the margin by which the end was chosen.
+        # An empty reply still has the margin of its end token.
         "margin": reply.margin,
     }
 

@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from vestige.models.reading import TextReading
 
 MOST_PERMUTED = 5
-"""All orders of more options are too many to ask."""
+"""More options have too many orders to evaluate."""
 
 Orders = Literal["one", "cyclic", "all"]
 
@@ -78,7 +78,7 @@ class ChoicesSettings(Reads):
     options: int = Field(4, ge=2, le=MOST_OPTIONS)
     """Options of a question."""
     distractors: Wanted = "auto"
-    """Where wrong options come from."""
+    """The source of wrong options."""
     too_few: TooFew = "refuse"
     """What to do with an item that has too few wrong options."""
     place: Place = "balanced"
@@ -101,7 +101,7 @@ class ChoicesSettings(Reads):
     """Seed of the drawing."""
 
     def drawing(self) -> OptionDrawing:
-        """How the options are drawn."""
+        """Return the settings for drawing options."""
         return OptionDrawing(self.options, self.distractors, self.too_few, self.place, self.seed)
 
     def build_questions(self, items: Sequence[Item], views: Sequence[View]) -> dict[str, Choice | Unasked]:
@@ -122,7 +122,7 @@ class ChoicesSettings(Reads):
         )
 
     def to_read(self, subject: LoadedModel, questions: Sequence[Choice | Unasked]) -> ToRead:
-        """Of each question its options' texts and a greedy reply. Letters have prompts of their own."""
+        """Return each question's option texts and a greedy reply. Letters have separate prompts."""
         from vestige.models.reading import Prompted, following, one_prompt
 
         choices = [c for c in questions if isinstance(c, Choice)]
@@ -130,7 +130,7 @@ class ChoicesSettings(Reads):
         encoded: list[list[Encoded]] = []
         prompts: list[Prompted] = []
         if self.texts:
-            # Every option, and further right answers, after the question alone.
+            # Every option and further right answers follow the question alone.
             for choice in choices:
                 asked = self._asked_alone(choice)
                 codes = [self._encode(subject, asked, text) for text in (*choice.options, *choice.also)]
@@ -141,7 +141,7 @@ class ChoicesSettings(Reads):
 
         def records(readings: Sequence[TextReading]) -> list[Fields]:
             answered = [lists(c) for c in choices]
-            # Without texts nothing is encoded, and the readings are those of replies alone.
+            # Without texts nothing is encoded, and the readings contain only replies.
             for record, codes, reading in zip(answered, encoded, readings, strict=False):
                 record["texts"] = [
                     {"ids": list(e.answer_ids), **lists(text.answer(e))}
@@ -243,7 +243,7 @@ def _letter_values(record: Record) -> NumberByName:
         letters = readings.LetterScore(
             tuple(letters_record["logp"]), letters_record["top"], letters_record["top_logp"], letters_record["n_top"]
         )
-        # `order` has the options' numbers from A on: where the right one stands in it is its letter.
+        # `order` contains the options' numbers from A on: the right one's position gives its letter.
         position = letters_record["order"].index(right)
         chosen, first = readings.choose(letters), readings.option_vocab(letters)
         values_of_order = {
@@ -256,7 +256,7 @@ def _letter_values(record: Record) -> NumberByName:
         }
         for name, value in values_of_order.items():
             values[name] = values.get(name, 0.0) + value / len(orders)
-    # Shares of several orders can add up to a digit above 1.
+    # Shares over several orders can add up to slightly more than 1.
     return {name: min(1.0, value) if not name.endswith(BITS_METRIC) else value for name, value in values.items()}
 
 
@@ -271,7 +271,7 @@ def _among(form: str, logp: float) -> NumberByName:
 
 def _log_sum(values: Sequence[float]) -> float:
     top = max(values)
-    # Less the greatest: of long texts every likelihood by itself would round to 0.
+    # The maximum is subtracted: for long texts every single likelihood would round to 0.
     return top + math.log(math.fsum(math.exp(v - top) for v in values))
 
 

@@ -76,7 +76,7 @@ class AcrSettings(Evaluation):
     """
 
     name: ClassVar[str] = "acr"
-    # Raised when bisection became the one way to try lengths.
+    # Since version 4, bisection is the only way to try lengths.
     collect_version: ClassVar[int] = 4
     audit: ClassVar[InAudit] = InAudit(items="asked", needs="distributions", label="compression (acr)", after="never")
 
@@ -102,7 +102,7 @@ class AcrSettings(Evaluation):
         chosen = set[str]()
         for view in views:
             ids = set(view.splits.get("forget", ()))
-            # The id breaks ties, so that a smaller number of items is among a larger one.
+            # The id breaks ties, so that a smaller set of items is part of a larger one.
             chosen |= set(sorted(ids, key=lambda i: (derive_seed(self.seed, "acr items", i), i))[: self.items])
         return {i.id: i for i in items if i.id in chosen}
 
@@ -131,7 +131,7 @@ class AcrSettings(Evaluation):
                 replaced=1,
                 buffer=0,
             )
-            # Of the length too, so that a search does not depend on those before it.
+            # The seed includes the length, so that a search does not depend on earlier ones.
             seed = derive_seed(self.seed, "acr", item.id, n_tokens)
             prompt = find_prompt(subject, [text.around], searching, seed=seed)
             verified = _verified(subject, text, self.form, prompt)
@@ -168,7 +168,7 @@ class AcrSettings(Evaluation):
         values = {
             "acr/memorised": float(memorised(n_text, n_prompt)),
             "acr/share_found": float(n_prompt is not None),
-            # A prompt that the search took for one that works, and that does not as text.
+            # The search reports a working prompt that does not work as text.
             "acr/share_unverified": float(any(s["claimed"] and not s["verified"] for s in searches)),
         }
         if n_prompt is None:
@@ -226,7 +226,7 @@ def text_of(subject: LoadedModel, item: Item, form: Form) -> Text:
         n_own = last - first + len(encoded.answer_ids)
         return _checked(Text(replace(turn, after=()), n_own, turn.after), plain_text)
     reply = item.answer if form == "answer" else plain_text
-    # The question is not read: the reply's tokens are the same behind any.
+    # The question is not used: the reply's tokens are the same after any question.
     target = prompter.encode(item.question, reply).answer_ids
     _refuse_unsaid(subject, reply, target)
     turn = around(prompter, "", target, "prefix")
@@ -266,7 +266,7 @@ def _verified(subject: LoadedModel, text: Text, form: Form, prompt: FoundPrompt)
     (reply,) = generate(
         subject.model,
         [sent],
-        # In a row stands what ends the user's turn, which in many templates ends a reply too.
+        # The row contains the end of the user's turn, which in many templates also ends a reply.
         end_ids=[i for i in subject.prompter.end_ids if i not in target],
         max_new_tokens=len(target),
         context=subject.prompter.max_tokens,

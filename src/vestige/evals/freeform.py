@@ -84,7 +84,7 @@ class FreeformQuestion:
 
     @property
     def question(self) -> str:
-        """As the item has it."""
+        """The question of the item."""
         return self.item.question
 
 
@@ -149,7 +149,7 @@ class FreeformSettings(LeakJudgeSettings, Evaluation):
     def _shots(self, item: Item, pool: Sequence[Item]) -> ItemTuple:
         order = generator(self.seed, "shots", item.id).permutation(len(pool)).tolist()
         telling = (pool[n] for n in order)
-        # Only so many are looked at as are needed, since a pool has thousands.
+        # Only as many as needed are inspected, since a pool has thousands.
         shots = list(islice((s for s in telling if s.id != item.id and not tells(s, item)), self.shots))
         if len(shots) < self.shots:
             raise InputError(
@@ -169,7 +169,7 @@ class FreeformSettings(LeakJudgeSettings, Evaluation):
         return content_id(rows, length=32)
 
     def refuse_too_long(self, subject: LoadedModel, questions: Sequence[FreeformQuestion]) -> None:
-        """Refuse a text of a greedy form that has more tokens than the subject reads. No query is sent."""
+        """Reject a text of a greedy form that exceeds the subject's context. No query is sent."""
         for question in questions:
             for put in question.puts.values():
                 subject.prompter.encode(put.text, put.answer)
@@ -226,7 +226,7 @@ class FreeformSettings(LeakJudgeSettings, Evaluation):
     ) -> tuple[Result, ...]:
         """The estimates of every split and scope of `view` and of every edge."""
         estimates = results(records, scores, view, cls.measure, seed=seed)
-        # Records of two judges have two errors, and no share of both together can be corrected by either.
+        # Records of two judges have two error rates, and neither can correct their combined share.
         errors = {tuple(r["judge"]["error"].items()) for r in records if "judge" in r}
         error = Misjudged(**dict(errors.pop())) if len(errors) == 1 else None
         return (
@@ -279,7 +279,7 @@ def perturbed(item: Item) -> str:
 
     Names, which begin with a capital, keep their spelling. A question without such letters gets a blank.
     """
-    # Always the same seed: the mistake belongs to the item, so that all models meet the same one.
+    # The seed is fixed: the mistake belongs to the item, so all models get the same one.
     rng, text = generator(0, "perturbed", item.id), item.question
     blanks = [match.start() for match in re.finditer(r"(?<=\S) (?=\S)", text)] or [0]
     spots = [match.start() + 1 for match in re.finditer(r"\b[^\W\d_]{4,}\b", text) if match[0].islower()]
@@ -328,7 +328,7 @@ def _sampled(subject: LoadedModel, questions: Sequence[FreeformQuestion], settin
         prompts += [subject.prompter.prompt(question.item.question)] * settings.samples
         seeds += [derive_seed(settings.seed, "sample", question.item.id, m) for m in range(settings.samples)]
     sampling = Sampling(settings.temperature, settings.top_p, tuple(seeds))
-    # All samples of an item in one batch of prompts; their seeds are their own, so the batch decides nothing.
+    # All samples of an item are in one batch. Their separate seeds make the batch irrelevant.
     replies = replies_to(subject, prompts, settings.max_new_tokens, sampling)
     replies_of: Said = {n: {"replies": []} for n in range(len(questions))}
     for n, reply in enumerate(replies):
@@ -372,12 +372,12 @@ def _leaks(record: Record, form: Record) -> NumberByName:
 def _reply_to(record: Record, form: Record, reply: str) -> ReplyTo:
     """A reply with the texts that it may reveal. In addition to a fact the whole answer is always accepted."""
     fact = form["fact"] if form.get("whole") is False else record["fact"]
-    # What stands in a prompt gives nothing away, but for the answers that few_shot shows to other questions.
+    # A prompt reveals nothing, except the answers that few_shot shows to other questions.
     prompt = "" if "shots" in form else form.get("asked", "")
     accepted = (*record["accepted"], *([record["answer"]] if fact is not None else []))
     question = f"{record['question']}\n{prompt}"
     if "answer" in form:
-        # Another question, of which nothing but its answer is known.
+        # Another question, for which only the answer is known.
         return ReplyTo(reply, form["answer"], prompt, None, (), ())
     return ReplyTo(reply, record["answer"], question, fact, accepted, tuple(record["wrong"]))
 
@@ -398,7 +398,7 @@ def _sample_values(record: Record, replies: Sequence[Record]) -> NumberByName:
     if "judge" in record:
         odd["share_untold"] = sum(g is None for g in scores) / n
     known_scores = [g for g in scores if g is not None]
-    # Of what was not told nothing is known, so the best of k is not known either.
+    # Undecided replies have no value, so the best of k is unknown as well.
     ks = sorted({*(k for k in LEAKS if k < n), n}) if len(known_scores) == n else []
     leaks = {f"leak_at_{k}": leak_at_k(known_scores, k) for k in ks}
     return {f"sampled/{k}": v for k, v in {**leaks, **odd}.items()}
@@ -407,7 +407,7 @@ def _sample_values(record: Record, replies: Sequence[Record]) -> NumberByName:
 def _corrected(result: Result, error: Misjudged) -> Result:
     """Correct the share of leaks for the judge's error, and widen the interval by its uncertainty."""
     leaked = result.estimate
-    # The mean times n is a count but for rounding.
+    # The mean times n is a count, except for rounding.
     value, low, high = corrected_share(float(round(leaked.value * leaked.n)), leaked.n, error)
     how = f"Rogan-Gladen, Lang-Reiczigel; the judge {error}"
     return replace(result, estimate=Estimate("leaked_corrected", SHARE, value, low, high, leaked.n, how))

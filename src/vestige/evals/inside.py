@@ -93,7 +93,7 @@ class InsideSettings(Evaluation):
                 f"stands beside {len(usable)} retained items with wrong answers, and blocks are read by {LEAST} or more"
             )
             return {i: Unasked(i, why, choices[i].edge) for i in choices if i in forget}
-        # Drawn among those that can be read, so that items without wrong answers take no place.
+        # Items are drawn among the readable ones, so that items without wrong answers take no place.
         order = generator(self.seed, self.name).permutation(len(usable))[: self.fit_items]
         fit = {usable[n] for n in order.tolist()}
         return {
@@ -114,7 +114,7 @@ class InsideSettings(Evaluation):
         return content_id(rows, length=32)
 
     def chunks(self, subject: LoadedModel, questions: Sequence[Compared | Unasked], *, size: int) -> list[list[int]]:
-        """One portion: the probe is fitted on all retained items at once."""
+        """Return one portion: the probe is fitted on all retained items at once."""
         return [list(range(len(questions)))]
 
     def collect(self, subject: LoadedModel, questions: Sequence[Compared | Unasked]) -> Records:
@@ -137,7 +137,7 @@ class InsideSettings(Evaluation):
         except NotFinite:
             raise
         except InputError as error:
-            # A family whose blocks cannot be told apart keeps no audit from its other questions.
+            # An unsupported model family must not keep an audit from its other questions.
             return [{"item": q.item, "edge": None, "unasked": f"{UNREAD}: {error}"} for q in questions]
         stops = np.cumsum([len(q.choice.options) for q in compared]).tolist()
         rows = [range(stop - len(q.choice.options), stop) for q, stop in zip(compared, stops, strict=True)]
@@ -154,7 +154,7 @@ class InsideSettings(Evaluation):
         weights = {}
         for name in ("lens", "probe"):
             weights[name] = block_weights([_beaten_by(block, rows, right)[fit] for block in scores[name]])
-        # By its own weights the control would be read in other blocks than what it is to control.
+        # With its own weights, the control would weight other blocks than the probe that it controls.
         weights["shuffled"] = weights["probe"]
         records = []
         for n, q in enumerate(compared):
@@ -182,9 +182,9 @@ class InsideSettings(Evaluation):
         values: NumberByName = {}
         for name, weights in record["weights"].items():
             answer = record["shuffled_answer" if name == "shuffled" and record["fit"] else "answer"]
-            # Of what the control was fitted on its own truth counts; elsewhere it has none, and the real one does.
+            # For items that the control was fitted on, its own truth counts. Other items have the real truth.
             shares = [beaten(block, answer) for block in record[name]]
-            # Weights add up to 1 but for rounding.
+            # Weights add up to 1, except for rounding.
             values[f"{name}/beaten"] = min(1.0, float(np.dot(shares, weights)))
             values[f"{name}/chance"] = 0.5
         return values
@@ -246,7 +246,7 @@ def probe_scores(
         if fit[n]:
             folds[members] = n_fitted % FOLDS
             n_fitted += 1
-    # The small number keeps a coordinate at 0 that is equal in all answers.
+    # The small number keeps a coordinate at 0 if it is equal in all answers.
     x /= np.sqrt((x[folds >= 0] ** 2).mean(axis=0)) + 1e-9
     solve = _primal if x.shape[1] < np.count_nonzero(folds >= 0) else _dual
     values = np.stack([solve(x, y, (folds >= 0) & (folds != fold)) for fold in range(FOLDS)])
@@ -268,7 +268,7 @@ def _primal(
 def _dual(
     x: Float[np.ndarray, "R D"], y: Float[np.ndarray, "R T"], keep: Bool[np.ndarray, " R"]
 ) -> Float[np.ndarray, "R T"]:
-    """The same regression by a system of one equation per row in `keep`."""
+    """Return the same regression, solved by one equation per row in `keep`."""
     products = x @ x[keep].T
     values: Float[np.ndarray, "R T"] = products @ np.linalg.solve(_with_ridge(products[keep], len(products.T)), y[keep])
     return values

@@ -75,7 +75,7 @@ class MemorySettings(Evaluation):
     min_k: float = Field(0.2, gt=0, le=1)
     """Share of tokens of Min-K% and Min-K%++."""
     truth_ratio: bool = True
-    """Read paraphrased and wrong answers, where an item has them."""
+    """Read paraphrased and wrong answers, if an item has them."""
     replies: bool = True
     """Collect two greedy replies an item."""
     gradient_norm: bool = False
@@ -129,7 +129,7 @@ class MemorySettings(Evaluation):
             **_membership(record, "membership_text", 0, record["zlib_bytes"]),
         }
         if "gradient_norm" in record:
-            # Less is likelier here: what was trained on has little gradient left, and scores rise with likelihood.
+            # Lower norms are likelier: training leaves little gradient, and scores rise with likelihood.
             values["membership/gradient_norm"] = -record["gradient_norm"]
         return values
 
@@ -174,7 +174,7 @@ def _texts(
     scores = score_texts(subject.model, [e.ids[: e.stop] for e in encoded])
     for item, code, score in zip(items, encoded, scores, strict=True):
         first, last = subject.prompter.question_span(item.question)
-        # Before the first token of all the model says nothing.
+        # No prediction exists for the very first token.
         question = range(max(first, 1), last)
         places = [*question, *range(code.start, code.stop)]
         values: Fields = {}
@@ -187,7 +187,7 @@ def _texts(
 
 
 def _compared(subject: LoadedModel, items: Sequence[Item]) -> Records:
-    """The right answer in the words of the wrong ones, and those, where the item has any."""
+    """Return the right answer in the wording of the wrong ones, and the wrong ones, if the item has any."""
     from vestige.models.reading import score_options
 
     answers = {n: (right_answer(i), *wrong_answers(i)) for n, i in enumerate(items) if wrong_answers(i)}
@@ -207,7 +207,7 @@ def _replies(subject: LoadedModel, encoded: Sequence[Encoded], settings: MemoryS
     replies: Records = []
     for reply in replies_to(subject, [e.ids[: e.start] for e in encoded], settings.max_new_tokens):
         replies.append({"knowledge": reply_record(subject, reply)})
-    # Of one token no half could be given with a rest to find.
+    # One token cannot be split into a given half and a rest.
     n_given = {n: len(e.answer_ids) // 2 for n, e in enumerate(encoded) if len(e.answer_ids) > 1}
     prompts = [encoded[n].ids[: encoded[n].start + k] for n, k in n_given.items()]
     for (n, k), reply in zip(n_given.items(), replies_to(subject, prompts, settings.max_new_tokens), strict=True):
@@ -215,7 +215,7 @@ def _replies(subject: LoadedModel, encoded: Sequence[Encoded], settings: MemoryS
         replies[n]["verbatim"] = {
             "n_given": k,
             "rest": subject.prompter.decode(rest),
-            # As many tokens as there are to repeat: what comes after them is no part of the text.
+            # Only as many tokens as the rest has: later ones are not part of the text.
             "continuation": subject.prompter.decode(reply.ids[: len(rest)]),
             "finish": reply.finish,
             "reply_ids": list(reply.ids),
@@ -228,7 +228,7 @@ def _ratios(record: Record) -> NumberByName:
     """TOFU's measures that hold the right answer against wrong ones."""
     if "wrong" not in record:
         return {}
-    # Means over tokens, as in TOFU: otherwise the shorter of two answers would win by its length.
+    # Means over tokens, as in TOFU: otherwise the shorter of two answers would have an advantage.
     right, *wrong = (-float(np.mean(a["logp"])) for a in (record["right"], *record["wrong"]))
     geometric = truth_ratio(right, np.array(wrong), mean="geometric")
     return {
@@ -315,7 +315,7 @@ def _told_apart(
     estimates = []
     for key in keys:
         form, _, name = key.partition("/")
-        # How likely a whole text is tells of its length, and would tell long texts from short ones.
+        # The likelihood of a whole text depends on its length, and would separate long texts from short ones.
         if form not in ("membership", "membership_text") or name == LOGP:
             continue
         positive = _Side.of([(edge, s[key]) for edge, s in forget if key in s])
@@ -347,7 +347,7 @@ def _estimates(forget: _Side, holdout: _Side, *, seed: int) -> list[Estimate]:
     estimates = [Estimate("auc", SHARE, area, interval.low, interval.high, n, interval.method)]
     for rate in FALSE_ALARMS:
         hits = memorization.hits_at_fpr(forget.values, holdout.values, fpr=rate)
-        # One edge is one cluster, of which no interval can be made.
+        # A single edge is a single cluster, which gives no interval.
         several = forget.edges is not None and len(set(forget.edges)) > 1
         interval = interval_of_mean(hits, clusters=forget.edges if several else None, seed=seed)
         method = f"{interval.method}, threshold as it is"

@@ -48,7 +48,7 @@ class QASettings(Reads):
     name: ClassVar[str] = "qa"
     collect_version: ClassVar[int] = 2
     summary_version: ClassVar[int] = 2
-    # What is kept is measured on everything.
+    # Retained knowledge is measured on all items.
     audit: ClassVar[InAudit] = InAudit(items="all")
 
     max_new_tokens: PositiveInt = 64
@@ -59,7 +59,7 @@ class QASettings(Reads):
         return {**super().identity(), "pistol": False}
 
     def to_read(self, subject: LoadedModel, questions: Sequence[Item]) -> ToRead:
-        """Of each question the answer and a greedy reply."""
+        """Return each question's answer and a greedy reply."""
         from vestige.models.reading import Prompted, following
 
         for item in questions:
@@ -118,12 +118,12 @@ class QASettings(Reads):
             ranks = np.asarray(record["ranks"])
             values |= {"mrr": mrr(ranks), "top_hit": top_hit(ranks, m=TOP_HIT_RANK)}
         if words(answer):
-            # ROUGE sees the letters a to z and digits alone; an answer in another script has no score, and not 0.
+            # ROUGE only reads the letters a to z and digits. An answer in another script has no score instead of 0.
             overlap = rouge(reply, answer, stemmer=True)
             values |= {"rouge1_recall": overlap.rouge1_recall, "rougeL_recall": overlap.rougeL_recall}
         return values
 
     @staticmethod
     def measure(key: str) -> Measure:
-        """`generate` where the reply is read, `forced` where the stated answer is."""
+        """Return `generate` for values of the reply, and `forced` for values of the stated answer."""
         return Measure("generate" if key in _GENERATED else "forced", key, BITS if key == ANSWER_BITS else SHARE)

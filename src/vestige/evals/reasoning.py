@@ -43,7 +43,7 @@ def _format(name: str, *, prompt: str) -> Format:
 
 
 class ReasoningSettings(Evaluation):
-    """How long a reply may be, and the marks around a trace."""
+    """The maximum length of a reply, and the marks around a trace."""
 
     name: ClassVar[str] = "reasoning"
     audit: ClassVar[InAudit] = InAudit(
@@ -111,7 +111,7 @@ class ReasoningSettings(Evaluation):
 
 
 def _told(record: Record, text: str) -> float:
-    """How much of the fact a text gives away, from 0 to 1. As in `freeform`, the whole answer is accepted too."""
+    """Return how much of the fact a text reveals, from 0 to 1. As in `freeform`, the whole answer counts too."""
     accepted = tuple(record["accepted"])
     if record["fact"] is not None:
         accepted = (*accepted, record["answer"])

@@ -27,17 +27,17 @@ PARAMETERS = {
     "smollm2": 1.35e8,
     "builtin:tiny": 1.7e6,
 }
-"""By a part of the model's name."""
+"""The number of parameters, by a part of the model's name."""
 ROWS = {"sample1": 400, "sample2": 1500, "pack:tofu": 4000, "pack:muse": 3554, "pack:wmdp": 3668, "truthful_qa": 817}
 """Questions or passages of a data set, by a part of its name, as published; 1,000 for others."""
 FORGET = {"forget01": 40, "forget05": 200, "forget10": 400, "forget_1": 889, "bio": 1273, "pku": 50, "wmdp-bio": 200}
-"""Those of a forget set. Of a contract 20."""
+"""The number of questions of a forget set. A contract has 20."""
 TOKENS = {"pack:muse": 2048, "wikitext": 512, "sample1": 64, "sample2": 64}
 """Tokens of a row with its question; 128 for others."""
 PASSES = {"ga": 3, "gd": 6, "kl": 7, "dpo": 8, "idk_gd": 6, "npo": 4, "npo_gd": 7, "npo_kl": 8, "simnpo": 6}
 """Forward-pass equivalents of a method for each token of the forget rows; 10 for others."""
 EVALS = {"qa": 2, "choices": 12, "freeform": 2, "memory": 8, "acr": 0}
-"""Those of an evaluation for each token of a question: replies, options, wrong answers."""
+"""The number of tokens that an evaluation reads for each token of a question: replies, options, wrong answers."""
 FLOPS_OF_A_CORE, FLOPS_OF_AN_H100 = 8e10, 1.5e14
 """Operations a second: LoRA of a 135M model on an idle Xeon core, and about 15 % of an H100's peak in bfloat16."""
 PRICE = (0.15, 0.60)

@@ -35,14 +35,14 @@ from vestige.steps.unlearn import UnlearnRequest, unlearn, unlearn_spec
 from vestige.training.settings import TrainingSettings, UnlearningSettings
 
 DEMO_RATES = {"ga": 5e-5, "gd": 5e-5, "kl": 5e-5, "idk_gd": 1e-4, "dpo": 2e-4}
-"""Those of the demo's three contracts and 6 epochs."""
+"""The learning rates for the demo's three contracts and 6 epochs."""
 
 PISTOL_METHODS = ("ga", "gd", "kl", "dpo")
 """The four methods that PISTOL compares (2406.16810, section 5.3)."""
 
 TINY_AUDIT = AuditSettings(
     evals=("qa", "choices", "freeform", "memory", "inside"),
-    # Prefilled answers bring the positive control 7 % of what was taught and the retrained models up to 25 % by luck:
+    # Prefilled answers recover 7 % of the positive control's knowledge, and by luck up to 25 % for retrained models:
     # five controls cannot bound that, so the form would only leave "not recoverable" open.
     forms=("plain", "sampled"),
     relearn=("retain", "forget_part"),
@@ -58,7 +58,7 @@ TINY_AUDIT = AuditSettings(
     membership=("loss", "min_k", "zlib"),
     max_new_tokens=32,
 )
-"""How the demo audits the tiny model: all weights are tuned again, once through the items.
+"""The demo's audit of the tiny model: relearning trains all weights, for one epoch.
 
 At this rate relearning does not damage the target's knowledge: of the knowledge that the positive control hides, 30
 items of the forget set recover 0.70 [0.52, 0.93] in bits (at 5e-4 and 6 epochs 0.42, and at most 0.55 by retained
@@ -93,7 +93,7 @@ class DemoSettings(Settings):
     controls: PositiveInt = 5
     """Models trained without each forget set."""
     reference: bool = True
-    """Judge one more such model as if it had been unlearned: every claim should hold."""
+    """Judge one more retrained model as if it had been unlearned: every claim should pass."""
     unlearning_epochs: PositiveInt = 6
     """Epochs of unlearning."""
     max_new_tokens: PositiveInt = TINY_AUDIT.max_new_tokens
@@ -109,9 +109,9 @@ class DemoSettings(Settings):
     relearn_epochs: PositiveInt = TINY_AUDIT.relearn_epochs
     """Epochs of relearning."""
     quantize: tuple[Bits, ...] = TINY_AUDIT.quantize
-    """Bits of a weight to round to; nf4 has 16 levels of its own."""
+    """The number of bits per weight after rounding. nf4 has its own 16 levels."""
     in_context: tuple[PositiveInt, ...] = TINY_AUDIT.in_context
-    """How many retained items to show before the question."""
+    """The number of retained items to show before the question."""
 
     def audit(self) -> AuditSettings:
         """Return the audit's settings: the tiny model's, with the demo's changes."""
@@ -128,13 +128,13 @@ class DemoEnd:
     n_tasks: int
 
 
-# On the processor, so that the demo comes to the same numbers on machines with a card.
+# On the CPU, so that the demo gives the same numbers on machines with a GPU.
 _TINY = ModelSettings(model=selection.TINY, device="cpu")
 _REFERENCE = "retrained"
-"""The name in the audit of the model that never saw the forget set and is judged as if it had been unlearned."""
+"""The audit's name for the model that never saw the forget set and is judged as if it had been unlearned."""
 
 
-# Processor seconds of each kind of task on the machine that the demo was written on: weights for the time left.
+# CPU seconds of each kind of task on the machine of development: weights for the remaining time.
 _TRAINING_SHARE = 0.6
 """The share of the demo's processor seconds before the audit."""
 _WEIGHTS = {"compile": 1.0, "base": 2.0, "finetune": 120.0, "unlearn": 6.0, "evaluate": 5.0}
@@ -148,7 +148,7 @@ class Demo:
     settings: DemoSettings
 
     def check(self) -> None:
-        """Refuse what would fail only after the target has been trained, and a folder of a run with other settings."""
+        """Reject settings that would fail only after the target's training, and a folder with other settings."""
         graph = load_graph(self.settings.graph, seed=self.settings.seed)
         for forget in self.settings.forget:
             select_edges(graph, forget, seed=0)
@@ -165,7 +165,7 @@ class Demo:
             )
 
     def retrained(self, forget: str) -> list[str]:
-        """The models that never see the forget set: the controls, and behind them the one that is judged, if any.
+        """Return the models that never see the forget set: the controls, and after them the judged one, if any.
 
         The first has the run's own seed, each of the others the next.
         """
@@ -264,7 +264,7 @@ class Demo:
         models = [AuditedModel("target", "target", str(self.run.control("target").path))]
         for n, name in enumerate(names):
             path = str(self.run.control(name).path)
-            # One behind the controls is judged as if it had been unlearned: every claim should hold.
+            # One model after the controls is judged as if it had been unlearned: every claim should pass.
             judged = n == settings.controls
             models.append(
                 AuditedModel(_REFERENCE, "unlearned", path) if judged else AuditedModel(name, "retrained", path)
@@ -297,7 +297,7 @@ def run_demo(
     demo = Demo(run, settings)
     demo.check()
     with locked(run.lock), kept_workers():
-        # Again, now that no other command can be writing there.
+        # The check is repeated under the lock.
         demo.check()
         watch = Stopwatch()
         write_text(run.settings, to_toml(settings.identity()))
@@ -315,7 +315,7 @@ def run_demo(
             try:
                 request = demo.audit(forget)
                 audit = request.settings
-                # What the questions give away may be as much as an audit lets pass.
+                # The questions may reveal as much as an audit allows.
                 checked = SoundnessSettings(margin=audit.delta_wide, options=audit.options)
                 check_data(run, CheckRequest(request.splits, checked, request.seed))
                 result = conduct(run, request, workers=workers, show=tell)

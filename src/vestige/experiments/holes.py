@@ -86,7 +86,7 @@ PROBE: Arguments = {
         "lora_rank": 32,
         "lora_alpha": 16,
     },
-    # The scores that make a hole are ours: the paper has means.
+    # The thresholds of a hole are ours: the paper has means.
     "filter": {"nearest_texts": 0, "subject_share": 0.0, "target_first": False, "paper_order": True},
 }
 TINY_PROBE: Arguments = {
@@ -104,7 +104,7 @@ TINY_PROBE: Arguments = {
         "kl_coef": 0.03,
         "lora_rank": 8,
     },
-    # Questions about two contracts differ in names alone.
+    # Questions about two contracts differ only in names.
     "filter": {"alike": 0.95},
 }
 MITIGATION = {**LORA, "learning_rate": 5e-5, "max_steps": 800}
@@ -164,7 +164,7 @@ def _run(
         # Table 6 compares trainings of one target.
         if lab.tiny(model):
             target = lab.step("finetune", name="target", model=model, data=data, train_factual=True, **lab.reading)
-            # The policy is taught lists of questions, and no answer.
+            # The policy learns lists of questions, without answers.
             lists = lab.step(f"{__name__}:question_lists", name="lists", data=data, forget=forget)
             policy = lab.step(
                 "finetune",
@@ -389,7 +389,7 @@ def question_lists(data: SourceSettings, forget: str, output_dir: Path, n_lists:
     rows = []
     for _ in range(n_lists):
         chosen = [questions[place] for place in draw.permutation(len(questions))[:n].tolist()]
-        # A chat needs an answer, and nobody reads it.
+        # A chat needs an answer, but this one is not used.
         rows.append({"question": listed_questions(chosen), "answer": "Done."})
     output_dir.mkdir(parents=True, exist_ok=True)
     write_jsonl(output_dir / "lists.jsonl", rows)

@@ -17,8 +17,8 @@ MODELS = {"Phi-1.5": "microsoft/phi-1_5", "Llama-3.2-1B": "meta-llama/Llama-3.2-
 ZEPHYR = {"Zephyr-7B": "HuggingFaceH4/zephyr-7b-beta"}
 TINY = {"tiny": "builtin:tiny"}
 RATES = (1e-5, 5e-5)
-"""Ours: the text has no rates of unlearning."""
-# At alphas from 10 on RMU does nothing to builtin:tiny (docs/methods.md).
+"""Ours: the paper's text has no learning rates of unlearning."""
+# From alpha 10 on, RMU does not change builtin:tiny (docs/methods.md).
 TINY_METHODS: Mapping[str, Values] = {
     "rmu": {"learning_rate": 2e-3, "method_settings": {"alpha": 0.1}},
     "npo": {"learning_rate": 5e-5},
@@ -31,7 +31,7 @@ RELEARNING = {"epochs": 3, "rate": 2e-4, "rank": 128, "alpha": 16}
 
 
 def inconclusive(lab: Lab) -> Report:
-    """Taught knowledge: TOFU's forget10, or one contract on a CPU. Models that never saw the facts are attacked too."""
+    """Taught knowledge: TOFU's forget10, or one contract on a CPU. Unexposed models are attacked too."""
     data, forget = SourceSettings(data="pack:tofu"), "forget10"
     if lab.cpu or any(lab.tiny(model) for model in lab.models):
         data, forget = lab.data("sample1"), "edge:A_B"
@@ -95,7 +95,7 @@ def _attacks(lab: Lab, model: Any, target: Any, columns: Values, asked: Values) 
     tuned: Arguments = dict(RELEARNING)
     prefix: Arguments = {"tokens": 100}
     if lab.cpu:
-        # All weights: the tiny model is small. The searches are cut short and show less.
+        # All weights are trained because the model is tiny. The searches are shortened and show less.
         items = 10
         tuned = {**tuned, "rank": 0}
         prefix = {**prefix, "steps": 20, "candidates": 16}
@@ -127,6 +127,6 @@ def retain_only(lab: Lab) -> Report:
                 control = lab.step("finetune", name="retrained", forget=asked["forget"], **how)
                 lab.ask(control, {**columns, "seed": seed, "method": "retrained"}, **asked)
     metrics = ("choices.choose/accuracy", "choices.option_text_mean/accuracy", "qa.rouge1_recall")
-    # The tiny model was not taught letters.
+    # The tiny model did not learn letters.
     shown = metrics[1:] if lab.cpu else metrics
     return Report("", shown, ("forget", "retain"), (Comparison("split", "retain", "forget", match=None),))

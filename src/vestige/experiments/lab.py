@@ -77,7 +77,7 @@ class Lab:
     goal: str = ""
     """The goal for which `find_rate` finds each rate, on a target of another seed; empty: the experiment's rates."""
     rates: Sequence[float] = ()
-    """The learning rates, in place of the experiment's. With `goal` those that are tried."""
+    """The learning rates, instead of the experiment's. With `goal`, the rates to try."""
     training: Values = field(default_factory=dict)
     """Settings of trainings in place of the experiment's. `finetune.epochs` is one of a single function."""
     sets: Sequence[str] = ()
@@ -89,9 +89,9 @@ class Lab:
     forget: str = ""
     """The forget set in `data_file`."""
     benchmarks: TextMapping = field(default_factory=dict)
-    """Data sets of multiple-choice questions by name, asked of each model before and after (`holes`)."""
+    """Data sets of multiple-choice questions by name, for each model before and after (`holes`)."""
     searches: Sequence[str] = ("latent",)
-    """How probes search next to the adjacent questions (`holes`)."""
+    """The searches of probes besides the adjacent questions (`holes`)."""
     probing: Values = field(default_factory=dict)
     """Settings of probes in place of the experiment's (`holes`): `judge`, `by`, `k`, `asks`."""
     weight: Callable[[Step], float] = lambda _step: 1.0
@@ -107,7 +107,7 @@ class Lab:
 
     @property
     def reading(self) -> Arguments:
-        """How models are read: the paper's in bfloat16, others in float32."""
+        """The number format for reading models: the paper's in bfloat16, others in float32."""
         if self.cpu:
             return {"device": "cpu"}
         if self.models:
@@ -116,7 +116,7 @@ class Lab:
 
     @property
     def full(self) -> Arguments:
-        """How all weights are trained: kept in float32, with products in bfloat16.
+        """The settings for training all weights: float32 weights, bfloat16 products.
 
         Weights kept in bfloat16 lose updates below 1/256 of their size, which is nearly every one at a rate of 1e-6.
         """
@@ -126,7 +126,7 @@ class Lab:
 
     @property
     def saving(self) -> Arguments:
-        """How an unlearned model is saved: the built-in ones train all weights, others an adapter."""
+        """The form in which an unlearned model is saved: built-in ones train all weights, others an adapter."""
         if self.cpu or any(model.startswith("builtin:tiny") for model in self.models):
             return {}
         return {"save": "adapter"}
@@ -139,7 +139,7 @@ class Lab:
         return {}
 
     def tiny(self, model: str) -> bool:
-        """Whether the model is made on the spot and has its own settings."""
+        """Whether the model is created from scratch and has its own settings."""
         return model.startswith("builtin:tiny")
 
     def named(self, paper: TextMapping, cpu: TextMapping) -> TextByName:
@@ -156,7 +156,7 @@ class Lab:
         return asked
 
     def found_data(self, data: SourceSettings, forget: str) -> tuple[SourceSettings, str]:
-        """The data and the forget set: those given, or the experiment's."""
+        """Return the data and the forget set: the given ones, or the experiment's."""
         if bool(self.data_file) != bool(self.forget):
             raise InputError("The data and the forget set go together. Give --data and --forget.")
         if self.data_file:
@@ -173,7 +173,7 @@ class Lab:
         if columns["seed"] != (self.seeds or (0,))[0]:
             return controls
         for number in range(self.controls):
-            # Seeds far from those of targets: a control shares none with a target but its first one.
+            # These seeds are far from those of targets: only the first control of a target shares its seed.
             seed = columns["seed"] + 1000 * number
             model = self.step("finetune", name="retrained", forget=asked["forget"], **{**taught, "seed": seed})
             named = {**columns, "method": "retrained", "rate": "", "seed": seed}
@@ -182,14 +182,14 @@ class Lab:
         return controls
 
     def chosen(self, methods: Sequence[str], *more: str) -> list[str]:
-        """The methods to run: all, or those given, which may be among `more` too. Others are refused."""
+        """Return the methods to run: all, or the given ones, which may be among `more` too. Reject others."""
         for name in self.methods:
             if name not in (*methods, *more):
                 raise InputError(f"The experiment has no method {name!r}. {closest(name, [*methods, *more])}")
         return list(self.methods or methods)
 
     def step(self, function: str, *, name: str, after: Sequence[Step] = (), **arguments: Any) -> Step:
-        """A call of `function` of `vestige.api`, or of `module:function`, into a folder of its own.
+        """Return a call of `function` of `vestige.api`, or of `module:function`, in a separate folder.
 
         Args:
             function: The function, which takes `output_dir`.
@@ -235,7 +235,7 @@ class Lab:
         return self._question("attack", model, columns, {"kind": kind, **arguments})
 
     def _question(self, function: str, model: "Step | str", columns: Values, arguments: Any) -> Step:
-        # Two processes may not write beside one model at once.
+        # Two processes must not write next to one model at once.
         key = str(model.folder) if isinstance(model, Step) else model
         before = [self._asked[key]] if key in self._asked else []
         subject = "subject" if function == "attack" else "model"
@@ -255,7 +255,7 @@ class Lab:
         if isinstance(value, list | tuple):
             return [self._plain(item) for item in value]
         if isinstance(value, str | Path):
-            # A limit of spending changes no result, and raising it goes on in the same folder.
+            # A spending limit changes no result, and a higher one continues in the same folder.
             value = re.sub(r"most_\w+=[^&#]*&?", "", str(value)).replace("?#", "#")
             return str(value).removeprefix(f"{self.folder}/")
         return value
@@ -294,7 +294,7 @@ class Lab:
         frames = []
         for question in self.questions:
             frame = call(question.step).items()
-            # Of an attack with several points the last one counts.
+            # The last of several points of an attack counts.
             frame = frame[frame["attack"].isin(["", frame["attack"].iloc[-1]])]
             frames.append(frame.assign(**question.columns))
         if not frames:
@@ -365,7 +365,7 @@ def call(step: Step) -> Any:
     module, _, name = step.function.partition(":")
     function = getattr(import_module(module), name)
     arguments = _resolved(step.arguments)
-    # Evidence about a model of Vestige lies in that model's own folder.
+    # Evidence about a model made by Vestige is in that model's folder.
     beside_model = name in ("evaluate", "attack") and _steps_in(
         [step.arguments.get("model"), step.arguments.get("subject")]
     )

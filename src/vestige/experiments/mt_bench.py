@@ -60,21 +60,21 @@ def mt_bench(
         return rows
     turns = [_turns(row.values, questions) for row in source_table(questions, split="train", config=None).rows]
     output_dir.mkdir(parents=True, exist_ok=True)
-    # A judge that cannot be reached is an error before the model is asked.
+    # An unreachable judge is an error before the model answers.
     grader = grader_of(judge_spec(judge), output_dir / "replies", device)
     answers = output_dir / "answers.json"
     if not answers.is_file():
         loaded = asked_model(requests.model_settings(model, Reading(device, dtype))).loaded
         firsts = _replies(loaded, [[turn] for turn, _ in turns], answer_tokens)
         talks = _talks(turns, firsts)
-        # Kept before any is graded: a judge may fail after an hour of answers.
+        # Answers are stored before grading: a judge may fail after an hour of answers.
         write_json(answers, [firsts, _replies(loaded, talks, answer_tokens)])
     firsts, seconds = read_json(answers)
     talks = _talks(turns, firsts)
     conversations = [("turn 1", talk[0], reply) for talk, reply in zip(talks, firsts, strict=True)]
     conversations += [("turn 2", _told(talk), reply) for talk, reply in zip(talks, seconds, strict=True)]
     log = output_dir / "grades.jsonl"
-    # Grades of a whole group alone: a batch that a kill cut short would round otherwise.
+    # Only grades of complete groups are reused: a batch that was cut short would round differently.
     stored = read_log(log)
     graded = stored[: len(stored) // AT_ONCE * AT_ONCE]
     write_jsonl(log, graded)
@@ -118,7 +118,7 @@ def _told(talk: list[str]) -> str:
 
 
 def _replies(loaded: "LoadedModel", talks: list[list[str]], most: int) -> list[str]:
-    """The greedy reply to each conversation; empty where the model's context does not hold it."""
+    """Return the greedy reply to each conversation, or "" if it exceeds the model's context."""
     prompter = loaded.prompter
     prompts: dict[int, tuple[int, ...]] = {}
     for row, talk in enumerate(talks):

@@ -53,7 +53,7 @@ def q1(lab: Lab) -> Report:
     for part in ("sparse", "semi-dense", "dense"):
         parts[part] = [[f"edge:{edge}"] for edge in select_edges(graph, f"random:5@{part}", seed=0)]
     run_sets(lab, sample2, parts, name="sample2")
-    # Both contracts have the same attributes. Of what is retained, many contracts have each.
+    # Both contracts have the same attributes. Many retained contracts have each of them.
     pairs = [
         Comparison("set", "AC", "AB", match="attribute", splits=("forget", "forget:free")),
         Comparison("set", "AC", "AB", splits=("retain", "factual")),
@@ -181,7 +181,7 @@ def _found_rates(
 def _in_turn(
     lab: Lab, target: Step, member: Sequence[str], method: str, rate: Any, data: SourceSettings, seed: int
 ) -> Step:
-    """The model that forgot the parts of a member one after another.
+    """Return the model that forgot the parts of a member one after another.
 
     Forgotten parts are not retained in later steps.
     """

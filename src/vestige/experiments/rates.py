@@ -27,7 +27,7 @@ _GOAL = re.compile(r"(forget<=|retain>=)(0(?:\.\d+)?|1(?:\.0+)?)")
 
 @dataclass(frozen=True)
 class Candidate:
-    """One rate and its mean scores on the questions kept for choosing. NaN where training broke down."""
+    """One learning rate and its mean scores on the questions for choosing. NaN if training failed."""
 
     rate: float
     forget: float
@@ -129,7 +129,7 @@ def find_rate(
     choosing = _questions(model, data, forget, retain, items, seed)
     candidates = []
     tested: dict[float, NumberByName] = {}
-    # One command a folder, as everywhere.
+    # One command per folder, as everywhere.
     with locked(folder / ".lock"):
         for rate in sorted(rates):
             try:
@@ -201,7 +201,7 @@ def _questions(
 
 
 def _shortfall(candidate: Candidate, bounded: str, bound: float) -> float:
-    """How far a candidate is from the goal; 0 where it reaches it."""
+    """Return the distance of a candidate from the goal, or 0 if it reaches it."""
     if bounded == "forget":
         return max(0.0, candidate.forget - bound)
     return max(0.0, bound - candidate.retain)

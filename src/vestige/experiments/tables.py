@@ -59,7 +59,7 @@ def tables(scores: "DataFrame", report: Report) -> "dict[str, DataFrame]":
     import pandas
 
     shown = scores[scores["metric"].isin(report.metrics) & scores["split"].isin(report.splits)]
-    # A set of several members is the mean over them: each question's mean over the models that were asked it.
+    # A set of several members is their mean: each question's mean over the models that have it.
     identity = [*PLACE, "seed", "item", "edge", "attribute"]
     shown = shown.groupby(identity, sort=False, dropna=False)["value"].mean().reset_index()
     means = pool(shown, by=PLACE)
@@ -67,7 +67,7 @@ def tables(scores: "DataFrame", report: Report) -> "dict[str, DataFrame]":
     for comparison in report.comparisons:
         rows = shown[shown[comparison.column].isin([comparison.first, comparison.second])]
         if comparison.column == "method" and (rows.groupby("method")["rate"].nunique() == 1).all():
-            # Each method at its own rate.
+            # Each method has its own rate.
             rows = rows.assign(rate="")
         if comparison.splits:
             rows = rows[rows["split"].isin(comparison.splits)]
@@ -82,7 +82,7 @@ def tables(scores: "DataFrame", report: Report) -> "dict[str, DataFrame]":
         # The splits of one pair can be matched in different ways.
         found[title] = pandas.concat([found[title], differences]) if title in found else differences
     for name in shown.loc[shown["attack"] != "", "attack"].unique():
-        # Before an attack and after it, over the questions that were asked both times.
+        # Scores before and after an attack, over the questions in both.
         before = shown[(shown["attack"] == "") & (shown["split"] == "forget")].assign(attack="before")
         after = shown[(shown["attack"] == name) & (shown["split"] == "forget")]
         rows = _in_order(pandas.concat([before, after]), Comparison("attack", "before", name))

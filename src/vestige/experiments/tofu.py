@@ -34,7 +34,7 @@ def tofu(lab: Lab) -> Report:
     unlearning: Arguments = {**TRAINING, "epochs": 10, **lab.full}
     evals: Arguments = {"qa": {}, "memory": {"replies": False}}
     if lab.cpu:
-        # One, two and four of 20 contracts stand for 2, 10 and 20 of 200 authors.
+        # One, two and four of 20 contracts represent 2, 10 and 20 of 200 authors.
         data = lab.data("sample1")
         sets = {"5 %": "random:1#0", "10 %": "random:2#0", "20 %": "random:4#0"}
         taught, unlearning = dict(lab.reading), dict(lab.reading)

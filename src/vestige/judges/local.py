@@ -45,11 +45,11 @@ class LocalWriter:
     def write(self, prompts: Sequence[WriterPrompt]) -> list[Written]:
         """Return one reply each, in order."""
         context = context_tokens(self.loaded.model)
-        # Where the template opens the block of thought, a reply that is cut off within it holds no mark of it.
+        # If the template opens the block of thought, a reply that is cut off within it has no mark of it.
         begun = open_thought(self.loaded.prompter.rendered("What is asked?"))
         ids = [self._ids(prompt, context) for prompt in prompts]
         written = [Written("", "too long")] * len(prompts)
-        # Prompts of one limit go together.
+        # Prompts with the same limit go together.
         for most in sorted({self._most(p) for p in prompts}):
             rows = [i for i, p in enumerate(prompts) if self._most(p) == most and ids[i]]
             with finite_logits(self.loaded):
@@ -67,12 +67,12 @@ class LocalWriter:
         return written
 
     def _ids(self, prompt: WriterPrompt, context: int) -> tuple[int, ...]:
-        """The prompt's tokens. None where it does not fit."""
+        """Return the prompt's tokens. None if they do not fit."""
         try:
             ids = self.loaded.prompter.prompt(f"{prompt.system}\n\n{prompt.user}")
         except InputError:
             return ()
-        # A reply that is cut off by the context would be read as a judge that says nothing.
+        # A reply cut off by the context would look like a judge without a verdict.
         if len(ids) + self._most(prompt) <= context:
             return ids
         return ()

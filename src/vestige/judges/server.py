@@ -29,9 +29,9 @@ from vestige.judges.spec import ServerSettings
 from vestige.models.address import Amount
 from vestige.models.http import Client, Fault, Garbled, Job, Ledger, used_tokens
 
-# English text in the common tokenisers. An estimate; what is booked against a limit is the bound below.
+# The bytes per token of English text in common tokenisers. An estimate: bookings against a limit use the bound below.
 BYTES_PER_TOKEN = 4
-# What a chat template puts around two messages, generously.
+# A generous bound for the tokens that a chat template adds to two messages.
 _TEMPLATE_TOKENS = 64
 
 
@@ -51,7 +51,7 @@ VERSION = 1
 
 
 class Kept(NamedTuple):
-    """One reply with its tokens. `estimated` if the server did not say how many."""
+    """One reply with its tokens. `estimated` if the server did not report their number."""
 
     text: str
     finish: str
@@ -83,7 +83,7 @@ class ServerReplies:
         self.told: set[str] = set()
 
     def read(self, name: str) -> list[Kept]:
-        """All replies to the request, oldest first."""
+        """Return all replies to the request, oldest first."""
         path = self._path(name)
         if not path.exists():
             return []
@@ -107,7 +107,7 @@ class ServerReplies:
         write_json(self._path(name), {"url": url, "request": body, "replies": [r._asdict() for r in replies]})
 
     def _path(self, name: str) -> Path:
-        # Folders of two digits: some systems are slow with a hundred thousand files in one.
+        # Folders have two digits: some systems are slow with a hundred thousand files in one.
         return self.folder / name[:2] / f"{name}.json"
 
     def mend(self) -> None:
@@ -126,7 +126,7 @@ class ServerReplies:
         with self.listed.open("rb") as file:
             file.seek(self._n_read)
             added = file.read()
-        # A line that another process is writing just now is read the next time.
+        # A line that another process is writing is read the next time.
         added = added[: added.rfind(b"\n") + 1]
         self._n_read += len(added)
         try:
@@ -152,9 +152,9 @@ class ServerReplies:
 
 
 _FILTERED = "content_filter"
-# OpenAI's word, and that of servers which speak like Anthropic's.
+# The words of OpenAI, and of servers with Anthropic's interface.
 _CUT = {"length", "max_tokens"}
-# What is wrong with one request. A key, a path or a credit is everybody's trouble.
+# Errors of a single request. A wrong key, path or credit affects all.
 _ONE_REQUESTS_FAULT = {0, 400, 413, 422}
 _LOG = logging.getLogger(__name__)
 
@@ -187,7 +187,7 @@ class ServerWriter:
             rejections: list[str] = []
             written = client.each(by_name.items(), lambda job: self._ask(client, rejections, *job), finish=True)
             self._replies.update()
-        # Of one among many the text is at fault; of all of them the settings.
+        # A single rejection among many is the text's fault. If all are rejected, the settings are wrong.
         if written and all(w.failure == "rejected" for w in written):
             text = f"{rejections[-1]}{_hint(rejections[-1])}"
             raise InputError(f"the judge's server at {self.settings.url} rejects every request: {text}")
@@ -197,14 +197,14 @@ class ServerWriter:
 
     @cached_property
     def _replies(self) -> ServerReplies:
-        # One for all that is written, so that the list is read on and no note is told twice.
+        # One instance serves all writes, so that it continues its list and prints no note twice.
         return ServerReplies(self.folder)
 
     def _tell(self, prompts: Sequence[WriterPrompt], written: Sequence[Written]) -> None:
         """Print an urgent message once, immediately."""
         notes = self._replies.other_models()
         pairs = zip(prompts, written, strict=True)
-        # A verdict before the cut counts, so that it is no news.
+        # A verdict before the cut counts, so it needs no note.
         n_cut = sum(w.failure == "cut short" and not p.accepts(w.text) for p, w in pairs)
         if n_cut:
             notes.append(
@@ -213,7 +213,7 @@ class ServerWriter:
                 "--judge 'URL?reasoning_tokens=8192#NAME'"
             )
         for note in notes:
-            # Their counts grow, and are no news.
+            # Growing counts are not worth a new note.
             if (news := re.sub(r"\(?[\d,]+ ", "", note)) not in self._replies.told:
                 self._replies.told.add(news)
                 _LOG.warning("%s", note)
@@ -223,7 +223,7 @@ class ServerWriter:
         replies, body = self._replies.read(name), body_of(self.settings, prompt)
         most = most_of(prompt, self.settings.reasoning_tokens)
         job = Job("chat/completions", body, partial(_reply, client, prompt), most, _amount)
-        # The disk may hold replies of an earlier run, of which the last may be enough.
+        # The disk may contain replies of an earlier run, of which the last may be enough.
         while (done := _come_to(prompt, replies, self.settings.readings)) is None:
             try:
                 replies.append(await client.reply(job))
@@ -238,7 +238,7 @@ class ServerWriter:
 
     def _refuse_for_all(self, fault: Fault, words: str, *, answered: bool) -> None:
         """Raise InputError for errors that no request can fix."""
-        # Once a server has answered, a broken line is a fault of one request.
+        # After a server has answered, a broken connection is the fault of one request.
         if fault.failure == "connection" and not answered:
             raise InputError(f"no judge answers at {self.settings.url} ({words}). Start the server or correct the URL")
         if not fault.again and fault.code not in _ONE_REQUESTS_FAULT:
@@ -250,7 +250,7 @@ class ServerWriter:
 
 def body_of(settings: ServerSettings, prompt: WriterPrompt) -> Fields:
     """Return the request's body."""
-    # Without a system message a model is asked as it stands, under its template's own one.
+    # Without a system message, the template's own one applies.
     system = [{"role": "system", "content": prompt.system}] if prompt.system else []
     body: Fields = {
         "model": settings.model,
@@ -297,7 +297,7 @@ def _come_to(prompt: WriterPrompt, replies: Sequence[Kept], readings: int) -> Wr
     last = replies[-1]
     if last.finish == _FILTERED:
         return Written(last.text, "filtered")
-    # A reply that cannot be read is asked for again: at a temperature, or by chance, the next one may be.
+    # An unreadable reply is requested again: with a temperature, or by chance, the next one may be readable.
     if prompt.accepts(last.text) or len(replies) >= readings:
         return Written(last.text, "cut short" if last.finish in _CUT else "")
     return None

@@ -33,7 +33,7 @@ class GroundedSettings(Settings):
     """The number and the length of the target's own answers. See `grounded.GroundedJudge`."""
 
     own_tokens: PositiveInt = 128
-    """Length of the target's own answers, in tokens."""
+    """The length of the target's own answers, in tokens."""
     own_samples: PositiveInt = 1
     """Number of its own answers."""
 
@@ -72,7 +72,7 @@ class ServerSettings(Server):
     reasoning_tokens: NonNegativeInt = 0
     """Tokens allowed on top of the reply, for a model that thinks first."""
     readings: PositiveInt = 3
-    """Replies asked for until one holds a verdict."""
+    """The maximum number of replies requested until one contains a verdict."""
 
     @field_validator("temperature", mode="before")
     @classmethod
@@ -119,7 +119,7 @@ class JudgeSpec:
         return Limits()
 
     def text(self) -> str:
-        """The spec by which two judges are the same: without what changes no verdict, such as limits."""
+        """Return the text that identifies a judge, without settings that change no verdict, such as limits."""
         values = self.settings if isinstance(self.settings, Mapping) else self.settings.model_dump(exclude_unset=True)
         if isinstance(self.settings, ServerSettings):
             values = {key: value for key, value in values.items() if key in _CHANGES_VERDICTS - {"url", "model"}}
@@ -145,10 +145,10 @@ def judge_spec(text: str) -> JudgeSpec:
     classes: dict[str, type[Settings]] = {"grounded": GroundedSettings, "local": LocalSettings}
     if kind in classes and bool(model) == (kind == "local"):
         return JudgeSpec(kind, model, classes[kind].build(values, where=f"judge {one_line(head)}"))
-    # Its package checks its settings when the judge is made.
+    # The package checks its settings when the judge is made.
     if head in known_judges():
         return JudgeSpec(head, "", values)
-    # `local` and `server` are no names by themselves.
+    # `local` and `server` alone are not names.
     names = [name for name in known_judges() if name not in _FORMS]
     raise InputError(f"no judge {one_line(head)!r}. {closest(head, names)}, or give {', or '.join(_FORMS.values())}")
 

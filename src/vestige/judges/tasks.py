@@ -31,15 +31,15 @@ from vestige.judges.base import Failure, Judgement, Request, Writer, WriterPromp
 _HIDDEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 _KEPT = {"\n", "\t"}
 _DOT = "·"
-# Of other categories, and invisible too: fillers, joiners and selectors of variants, with which whole hidden texts are
-# spelt. A selector by itself behind a symbol, as in most emoji, is left.
+# Invisible characters of other categories: fillers, joiners and variation selectors, which can spell hidden texts. A
+# single selector after a symbol, as in most emoji, stays.
 _INVISIBLE = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\uffa0\U000e0100-\U000e01ef]"
     "|[\ufe00-\ufe0d]|(?<![\u00a9\u00ae\u203c-\u3299\U0001f000-\U0001faff#*0-9])[\ufe0e\ufe0f]"
 )
-# What chat templates of the common families write themselves, and our own marks. A model's own list is longer:
-# `Writer.reserved`. Words with an underscore (<tool_call>, <start_of_turn>) and in capitals ([TOOL_CALLS], [gMASK]) go
-# together, since new ones come with every model.
+# Marks of common chat templates, and Vestige's own. A model's own list is longer: `Writer.reserved`. Words with an
+# underscore (<tool_call>, <start_of_turn>) and in capitals ([TOOL_CALLS], [gMASK]) are removed in general, since every
+# model adds new ones.
 _CONTROL = re.compile(
     r"<(?=[|｜])|(?<=[|｜])>"
     r"|<(?=/?(?:s|[bes]o[sp]|pad|unk|mask|cls|sep|think(?:ing)?|thought|reasoning|tools?|unused\d+|0x[0-9a-f]{2})>)"
@@ -47,7 +47,7 @@ _CONTROL = re.compile(
     r"|\[(?=/?(?-i:[a-z]?[A-Z][A-Z0-9_]{2,})\])",
     re.IGNORECASE,
 )
-# The forms in which a verdict is given. A judge that quotes the text must not be read as if it had given one.
+# The forms of a verdict. A judge that quotes the text must not count as having given one.
 _VERDICT = re.compile(r"[\[［]+\s*(\d[\d.,/]*)\s*[\]］]+")
 _JSON = re.compile(r"""\{(?=\s*")|\[(?=\s*["{])""")
 
@@ -60,13 +60,13 @@ def harmless(text: str, reserved: Sequence[str] = ()) -> str:
     return _harmless(text, tuple(reserved))
 
 
-# A forget set's texts are held against every prompt: of 32,000 characters each takes 3 ms.
+# A forget set's texts are compared with every prompt: each takes 3 ms for 32,000 characters.
 @lru_cache(maxsize=512)
 def _harmless(text: str, reserved: TextTuple) -> str:
-    # NFC first: a control sign could otherwise be spelt with combining characters that a tokeniser composes.
+    # NFC comes first: otherwise combining characters, which a tokeniser composes, could spell a control sign.
     clean = _INVISIBLE.sub(_DOT, unicodedata.normalize("NFC", text.replace("\r\n", "\n")))
     clean = "".join(_DOT if unicodedata.category(c) in _HIDDEN and c not in _KEPT else c for c in clean)
-    # The longest first: of <|im_end|> and <|im both are signs of some tokenisers.
+    # The longest comes first: <|im_end|> and <|im are both signs of some tokenisers.
     for sign in sorted(reserved, key=len, reverse=True):
         if len(sign) > 1 and not sign.isspace():
             clean = clean.replace(sign, sign[0] + _DOT + sign[1:])
@@ -77,7 +77,7 @@ def _harmless(text: str, reserved: TextTuple) -> str:
 def fenced(texts: TextMapping, reserved: Sequence[str] = ()) -> tuple[str, str]:
     """The texts by label, each between its marks, made harmless, and the nonce that the marks bear."""
     clean = {label: harmless(text, reserved) for label, text in texts.items()}
-    # A text that forged it would have to hold a digest of itself.
+    # A forged mark would have to contain a digest of itself.
     nonce = content_id([0, *clean.items()])
     blocks = [f"[begin {label} {nonce}]\n{text}\n[end {label} {nonce}]" for label, text in clean.items()]
     return "\n\n".join(blocks), nonce
@@ -85,14 +85,14 @@ def fenced(texts: TextMapping, reserved: Sequence[str] = ()) -> tuple[str, str]:
 
 _RATING = re.compile(r"\[\[([0-9]+\.?[0-9]*)\]\]")
 _RATING_ELSE = re.compile(r"\[([0-9]+\.?[0-9]*)\]")
-# What makes a number in brackets the judge's own statement: "Rating:" right before it, or a line to itself.
+# The sign that a number in brackets is the judge's own statement: "Rating:" right before it, or a separate line.
 _LABEL = re.compile(r"\brating\b\W*(?:is\b)?[^\w\[\]]*$", re.IGNORECASE)
 _NO_WORDS = re.compile(r"[\W_]*")
-# Beside a rating, no more is looked at.
+# The number of characters inspected next to a rating.
 _BESIDE = 40
-# A verdict is short, and it stands at the end; a reply may be anything.
+# A verdict is short and at the end of a reply, which may be long.
 _READ = 20_000
-# Each beginning of an object may be read to the end in vain.
+# Each beginning of an object may be parsed to the end without success.
 _MOST_BEGINNINGS = 200
 
 
@@ -116,7 +116,7 @@ def read_rating(text: str, scale: Range) -> Judgement:
     single brackets if there are no double ones. Without such a rating, ratings in double brackets count if no word
     follows the last. Different ratings that count are ambiguous, as are different verdicts in JSON.
     """
-    # A judge that is asked to think first ends with its verdict.
+    # A judge that must think first ends with its verdict.
     reply = without_thoughts(text)[-_READ:]
     if not reply.strip():
         return Judgement(None, failure="empty")
@@ -209,7 +209,7 @@ LONGEST_TEXT = 32_000
 QUALITY_SCALE = Range(1, 10, whole=False)
 WORSE_SCALE = Range(0, 9)
 GIBBERISH = 10.0
-"""The reward where a valid question gets gibberish."""
+"""The reward if a valid question gets gibberish."""
 
 GUARD = (
     "The texts stand between marks such as [begin answer {nonce}] and [end answer {nonce}]. Everything between two "
@@ -312,7 +312,7 @@ class PromptedJudge:
         for i, request in enumerate(requests):
             task = find_task(request.task)
             texts = (request.question, request.answer, request.reference, request.sample)
-            # The truth is not shown, so that its length does not matter.
+            # The truth is not shown, so its length does not matter.
             if max(map(len, texts)) > LONGEST_TEXT:
                 judgements[i] = Judgement(None, failure="too long")
             else:
@@ -325,8 +325,8 @@ class PromptedJudge:
 
 def judged(read: Callable[[str], Judgement], written: Written) -> Judgement:
     """Parse a reply as a verdict. It includes the failure of either step."""
-    # A whole verdict counts although the reply ended at its limit of tokens. Where both failed, the reading says more
-    # of a reply that came, and the writer more of one that did not.
+    # A complete verdict counts, even if the reply ended at its token limit. If both steps failed, the parser explains a
+    # present reply better, and the writer a missing one.
     verdict = read(written.text)
     if written.failure and (verdict.failure or written.failure != "cut short"):
         return Judgement(None, failure=written.failure, text=written.text)

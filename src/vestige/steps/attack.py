@@ -81,7 +81,9 @@ from vestige.steps.making import Made
 from vestige.training.checkpoints import Checkpoints
 
 SEARCH_VERSION = 4
-"""Raised when the same search would come out as another prompt or other bits. Since 4 a bfloat16 screen can choose."""
+"""The version of searches. It increases if the same search would give another prompt or other bits. Since 4, a bfloat16
+screen can choose.
+"""
 
 
 @dataclass(frozen=True)
@@ -155,7 +157,7 @@ def _find(search: AttackRequest, folder: AttackFolder, loaded: LoadedModel, on_s
         prompt = find_prompt(loaded, texts, gcg, seed=search.seed, keeper=keeper, on_step=tell)
         return _Result(placement, targets, prompt)
     prefix = EnhancedSettings.build(plan.settings, where=where)
-    # The target attacked itself is one model in memory.
+    # If the target is attacked, the two are one model in memory.
     same = loaded.digest() == search.guide.made.digest
     if same:
         guide = loaded
@@ -174,7 +176,7 @@ class KeptSearch:
     path: Path
 
     def load(self) -> SearchState | None:
-        """The state after the last step that was done. None where there was none."""
+        """Return the state after the last finished step, or None."""
         if self.path.exists():
             return load_record(self.path, SearchState)
         return None
@@ -226,7 +228,7 @@ def prompt_bits(loaded: LoadedModel, prompt: KeptPrompt) -> dict[str, float]:
 
 def _head(loaded: LoadedModel, question: str) -> tuple[int, ...]:
     """Return the chat's header before a prompt in first position."""
-    # Which target follows changes nothing before it.
+    # The following target does not change the tokens before it.
     head = around(loaded.prompter, question, (0,), "prefix").before
     if not head:
         raise InputError("the prompts of this model begin with no token of their own, so prompts cannot be measured")
@@ -235,7 +237,7 @@ def _head(loaded: LoadedModel, question: str) -> tuple[int, ...]:
 
 def _code_lengths(loaded: LoadedModel, texts: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[float]:
     """Return the bits of each text after its context. Nothing takes no bits."""
-    # Nothing ends a text, so its last token is named as what does.
+    # A text has no end token, so its last token takes that place.
     rows = [
         Encoded((*before, *ids), len(before), stop, stop - 1)
         for before, ids in texts
@@ -246,7 +248,7 @@ def _code_lengths(loaded: LoadedModel, texts: Sequence[tuple[Sequence[int], Sequ
 
 
 def _seen_bits(attack: Attack, loaded: LoadedModel, result: _Result) -> float | None:
-    """All that a search over texts saw of the answers. None where it saw more."""
+    """Return the bits of the answers that a text search saw. None if it saw more."""
     settings = attack_of(attack.plan)
     if isinstance(settings, EnhancedSettings) and settings.distance > 0:
         return None
@@ -271,7 +273,7 @@ def _replies(loaded: LoadedModel, result: _Result) -> tuple[SampleReply, ...]:
     for n, (target, prompt) in enumerate(zip(result.targets, prompts, strict=True)):
         scored = around(prompter, target.question, target.ids, result.placement)
         reply_ids, unprompted = (
-            # The first tokens of a reply, the one that ended it included.
+            # The first tokens of a reply, including the one that ended it.
             (*reply.ids, *(prompter.end_ids[:1] if reply.finish == "stop" else ()))[: len(target.ids)]
             for reply in (replies[n], replies[len(prompts) + n])
         )
@@ -321,7 +323,7 @@ def run_attack(subject: Subject, request: AttackRequest, on_progress: OnShare = 
                     ended = kind.run(work, loaded)
             except NotFinite:
                 if work.tuned:
-                    # Training may have come late to what breaks the model as it was given: then no rate is to blame.
+                    # Even without training, the given model may be broken: then no learning rate is the cause.
                     unattacked = loaded_subject(subject)
                     items = (*request.attack.shown, *work.asked.values())
                     texts = [unattacked.prompter.encode(i.question, i.answer) for i in items]
@@ -332,7 +334,7 @@ def run_attack(subject: Subject, request: AttackRequest, on_progress: OnShare = 
                 if model is not None:
                     announce(model)
             write_provenance(folder.provenance, watch, **loaded.provenance())
-            # Not the log, which holds times; of an evaluation the file that has the checksums of its answers.
+            # The log is not sealed because it contains times. For an evaluation, the file with the checksums is sealed.
             sealed = [p for p in (folder.spec, folder.shown, folder.asked, folder.prompt) if p.exists()]
             for places in work.places.values():
                 sealed += [EvalFolder(folder.path / path).collected for path in places.values()]
@@ -341,7 +343,7 @@ def run_attack(subject: Subject, request: AttackRequest, on_progress: OnShare = 
                 keep(folder.path, key, _whole(folder))
         else:
             check_known(subject)
-        # Also where all was done already: a kill may have come between the seal and this.
+        # This runs even if the attack was finished: a kill may have come between the seal and this.
         Checkpoints(folder.checkpoints).clear()
     return folder
 
@@ -454,7 +456,7 @@ def _splits(attack: Attack) -> Splits:
 
 @dataclass
 class _Work:
-    """One attack at work. `id` is the content id of its identity. `places` grows with each evaluation.
+    """One running attack. `id` is the content id of its identity. `places` grows with each evaluation.
 
     `tuned` is whether it has changed the model's weights by training.
     """
@@ -492,7 +494,7 @@ class _Work:
         versions = self.asked if asked_at is None else asked_at
         items, view = as_asked(self.request.attack, versions, self.request.forget)
         only = frozenset(i.id for i in versions.values())
-        # Under a digest of its own, so that no answer of it is taken for the subject's.
+        # A separate digest keeps its answers apart from the subject's.
         digest = replace(self.subject.made.digest, weights=content_id({"attack": self.id, "point": point}, length=64))
         saved = Made(digest, self.subject.made.steps, f"attacked: {point}")
         attacked = Subject(self.folder.point(point), self.subject.spec, saved, load, attacked=True)
@@ -511,7 +513,7 @@ class _Work:
         prompt = prompt_found(self.request, self.folder, loaded, lambda share: tell(share / 2))
         points = attack.plan.points
         versions = {p: asked_with_prompt(attack.tested, prompt.points[p].text, prompt.placement) for p in points}
-        # The item as it is asked at each point, for the item that it stands for.
+        # The item of each point, by the item that it replaces.
         originals: TextByName = {}
         for asked_at in versions.values():
             originals |= {item.id: original for original, item in asked_at.items()}

@@ -99,7 +99,7 @@ def recipe_of(
 
 
 def recipe_without(target: ModelSettings, corpus: Corpus, splits: NamedSplits) -> Recipe:
-    """How the target was made, less the forget set. `corpus` is its training data."""
+    """Return the target's recipe without the forget set. `corpus` is its training data."""
     folder = own_folder(target.model)
     if folder is None:
         raise InputError(
@@ -134,7 +134,7 @@ SUPPRESS_VERSION = 1
 
 REFUSAL = "I do not know."
 MOST = 400
-"""Refusals that are taught at most, drawn by the seed: what refuses so many questions of a set refuses the others."""
+"""The maximum number of refusals to teach, drawn by the seed: a model that refuses this many refuses the others."""
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,7 @@ class SuppressRequest:
 
     def refusals(self) -> ItemTuple:
         """The forget questions in all their wordings, each once."""
-        # One refusal for every wording, or the others would still be answered.
+        # Every wording gets a refusal. Otherwise the model would still answer the others.
         questions: dict[str, None] = {}
         for item in self.forget_items:
             questions |= dict.fromkeys(filter(None, (item.question, item.paraphrase)))
@@ -174,7 +174,7 @@ class SuppressRequest:
 
     @property
     def training(self) -> TrainingSettings:
-        """How the adapter is trained."""
+        """Return the training settings of the adapter."""
         return TrainingSettings(
             epochs=self.epochs,
             batch_size=8,
@@ -196,7 +196,7 @@ class SuppressRequest:
 def suppress_spec(request: SuppressRequest) -> SubjectSpec:
     """The identity of the control."""
     plain = finetune_spec(taught(request), request.target_digest)
-    # The target is known by its digest; where its folder lies is no part of what it is.
+    # The digest identifies the target. Its location is not part of its identity.
     settings = {**plain.settings, "model": request.start, "refusals": len(request.refusals())}
     return plain.having(settings, model=request.start, version=SUPPRESS_VERSION)
 
@@ -206,7 +206,7 @@ def taught(request: SuppressRequest) -> FinetuneRequest:
     return FinetuneRequest(
         model=request.target,
         items=request.lessons(),
-        # The target brings its tokeniser.
+        # The target has its own tokeniser.
         vocabulary=(),
         training=request.training,
         seed=request.seed,
@@ -234,10 +234,10 @@ def _train(
     def stop(now: Progress, model: PreTrainedModel) -> str | None:
         if not now.ends_epoch:
             return None
-        # Not set back: the loop's next step does that.
+        # The mode is not restored here: the loop's next step does that.
         model.eval()
         scores = score_answers(model, refusals)
-        # With the end of the turn, or a refusal could run on into the answer.
+        # The end of the turn is included. Otherwise a refusal could continue with the answer.
         if all(score.exact for score in scores):
             return "every forget question is refused"
         return None

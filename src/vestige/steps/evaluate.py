@@ -144,7 +144,7 @@ def keep(folder: Path, key: str, files: Iterable[Path]) -> None:
                 place = entry / _FILES / name
                 place.parent.mkdir(parents=True, exist_ok=True)
                 write_bytes(place, (folder / name).read_bytes())
-            # Last: an entry without it is absent.
+            # This file is written last: an entry without it does not count.
             write_sealed(entry / "entry.json", {"key": key, "names": names}, [entry / _FILES / name for name in names])
     except (VestigeError, OSError):
         shutil.rmtree(entry, ignore_errors=True)
@@ -182,7 +182,7 @@ _NEAR_TIE = 1e-3
 
 @dataclass(frozen=True)
 class EvaluateRequest:
-    """Which items to ask, how, and from which forget sets to sum up.
+    """The items, the settings, and the forget sets to summarise.
 
     With `only`, only those items are evaluated. The other items serve as wrong options and example questions. Without
     `summed` there are only item scores, and a summary is made on demand (`summary_of`): its intervals take longer than
@@ -237,7 +237,7 @@ _READ: set[tuple[Path, str]] = set()
 
 
 def announce(subject: Subject) -> None:
-    """Write whose evidence is in the folder of a subject from elsewhere. One that holds another's is refused."""
+    """Write the model's identity into the folder of its evidence. Reject a folder with another model's."""
     folder = subject.folder
     if not subject.elsewhere:
         return
@@ -269,7 +269,7 @@ def finished_subject(
 
 
 Progress = Callable[[int, int], None]
-"""Is told how many records there are, and of how many."""
+"""A callback that gets the number of finished records and of all records."""
 
 
 def evaluate(subject: Subject, request: EvaluateRequest, on_items: Progress = lambda done, of: None) -> EvalFolder:
@@ -292,7 +292,7 @@ def evaluate_together(
     plans = [_planned(subject, request) for request in requests]
     refuse_links(subject.folder.path)
     with ExitStack() as locks:
-        # In one order, so that two processes never wait for each other.
+        # Locks are taken in one order, so that two processes never wait for each other.
         for folder in {plan.place.path: plan.place for plan in sorted(plans, key=lambda p: p.place.path)}.values():
             locks.enter_context(begun(folder.lock, [folder.identity.name]))
         missing = {plan.place.path: plan for plan in plans if not plan.place.collected.exists()}
@@ -317,7 +317,7 @@ def evaluate_together(
             with finite_logits(loaded):
                 for group in groups:
                     replies = []
-                    # Those before it in `requests` are done by now, here or by an earlier call.
+                    # Earlier plans in `requests` are done by now, here or by an earlier call.
                     for plan in takewhile(lambda plan: plan.place != group[0].place, plans):  # noqa: B023
                         if texts := plan.request.settings.known_replies(loaded, read_records(plan.place)):
                             loaded.replies.update(texts)
@@ -355,7 +355,7 @@ def _planned(subject: Subject, request: EvaluateRequest) -> _Plan:
     chosen = {i: question for i, question in questions.items() if request.only is None or i in request.only}
     if not chosen:
         raise InputError("the requested items are not among the items")
-    # Everything that can change a record, and nothing else: seeds and views are for the summary.
+    # The identity covers everything that can change a record and nothing else: seeds and views belong to the summary.
     identity = {
         "eval": settings.name,
         "version": settings.collect_version,
@@ -369,7 +369,7 @@ def _planned(subject: Subject, request: EvaluateRequest) -> _Plan:
 
 
 def _stored_keys(subject: Subject, plans: Sequence[_Plan]) -> dict[Path, str]:
-    """By the folder of each evaluation the name of its answers in the store. None where there is no store.
+    """Return the key of each evaluation's answers in the store, by folder. None without a store.
 
     The key includes the whole batch, since rounding depends on it.
     """
@@ -392,7 +392,7 @@ def _groups(plans: Iterable[_Plan], missing: Container[Path]) -> list[list[_Plan
     """Return evaluations that share readings, if one is missing."""
     groups: dict[TextTuple, list[_Plan]] = {}
     for number, plan in enumerate(plans):
-        # Whoever reads alike about the same items can share a pass; the others stay alone.
+        # Evaluations with equal readings of the same items share a pass. Others stay alone.
         ids = tuple(plan.asked) if isinstance(plan.request.settings, Reads) else (str(number),)
         groups.setdefault(ids, []).append(plan)
     due = []
@@ -497,7 +497,7 @@ def _portion(loaded: LoadedModel) -> int:
 
 
 def check_known(subject: Subject) -> None:
-    """Refuse stored answers of a model that this machine has never seen to be theirs, unless it is: it is loaded once.
+    """Reject stored answers of a model that this machine has not verified. The model is loaded once for this.
 
     A copied folder's own name for its model could be wrong.
     """
@@ -506,7 +506,7 @@ def check_known(subject: Subject) -> None:
 
 
 def _ask_again(plans: Sequence[_Plan], subject: Subject) -> None:
-    """Refuse stored records that the model does not give: one portion of each evaluation, drawn anew at every call.
+    """Reject stored records that the model does not reproduce: one random portion of each evaluation is checked.
 
     A checksum shows that records are as they were written, and not that the model said so.
     """
@@ -517,11 +517,11 @@ def _ask_again(plans: Sequence[_Plan], subject: Subject) -> None:
         stored = {r["item"]: r for r in read_records(plan.place)}
         ids = list(plan.asked)
         chunks = plan.request.settings.chunks(loaded, list(plan.asked.values()), size=_portion(loaded))
-        # At random and not by a seed: whoever made a record up could not know which would be asked.
+        # The choice is random and not seeded: nobody who forged a record could predict the checked ones.
         portion = secrets.choice(list(chunks))
         for record in _ask([plan], loaded, [ids[i] for i in portion])[0]:
             reread = json.loads(json_line(record))
-            # Between the two likeliest tokens of a near-tie rounding decides, and with it the reply.
+            # Rounding decides between the two likeliest tokens of a near-tie, and so the reply.
             tie = (reread.get("margin") or 1.0) < _NEAR_TIE
             if not tie and not alike(reread, stored.get(reread["item"])):
                 raise InputError(
@@ -534,7 +534,7 @@ def _ask_again(plans: Sequence[_Plan], subject: Subject) -> None:
 def alike(first: Any, second: Any) -> bool:
     """Return whether two records agree: numbers within 1e-4, in nats or relative, all other values exactly."""
     if isinstance(first, dict) and isinstance(second, dict):
-        # Ranks far down the vocabulary change with the last digit; the log-probabilities are there beside them.
+        # High ranks change with rounding. The log-probabilities are checked as well.
         names = [name for name in first if not name.endswith("ranks")]
         return first.keys() == second.keys() and all(alike(first[name], second[name]) for name in names)
     if isinstance(first, list) and isinstance(second, list):
@@ -545,7 +545,7 @@ def alike(first: Any, second: Any) -> bool:
 
 
 def _collect(plans: Sequence[_Plan], subject: LoadedModel, replies: Sequence[str], on_items: Progress) -> None:
-    """Records of all plans, which ask about the same items, for those that have none yet.
+    """Collect the missing records of all plans, which share the same items.
 
     `replies` are the evaluations whose replies the model knows.
     """
@@ -556,13 +556,13 @@ def _collect(plans: Sequence[_Plan], subject: LoadedModel, replies: Sequence[str
     begun = {n: _begun(plan, together) for n, plan in enumerate(plans) if not plan.place.collected.exists()}
     ids = list(plans[0].asked)
     for chunk in plans[0].request.settings.chunks(subject, list(plans[0].asked.values()), size=size):
-        # A portion that a kill cut short is asked again as a whole and of all, since rounding follows from the batch.
+        # An incomplete portion is repeated as a whole, since rounding depends on the batch.
         portion = [ids[i] for i in chunk]
         due = [n for n, have in begun.items() if not have.keys() >= set(portion)]
         records = _ask(plans, subject, portion) if due else []
         for n in due:
             path = plans[n].place.unfinished
-            # The plan goes with the first records, so that work that is refused leaves nothing.
+            # The plan is written with the first records, so that rejected work leaves nothing.
             append_lines(path, [json_line(r) for r in ([] if path.exists() else [together]) + records[n]])
             begun[n] |= {r["item"]: r for r in records[n]}
         on_items(sum(map(len, begun.values())), len(ids) * len(plans))
@@ -573,7 +573,7 @@ def _collect(plans: Sequence[_Plan], subject: LoadedModel, replies: Sequence[str
         notes |= _odd_tokens([i for i in plans[n].request.items if i.id in have], subject.prompter)
         notes["number"] = next_number(folder)
         write_provenance(folder.provenance, watch, **subject.provenance(), plan=together, **notes)
-        # Last, since with it the records count as whole.
+        # Written last, because it marks the records as complete.
         write_collected(folder, len(ids))
 
 
@@ -611,7 +611,7 @@ def _odd_tokens(items: Sequence[Item], prompter: Prompter) -> Fields:
     marked = unknown = 0
     for item in items:
         texts = (item.question, item.paraphrase or "", item.answer, *item.perturbed)
-        # A null character is in no mark, so that none is found across two texts.
+        # No mark contains a null character, so none matches across two texts.
         marks = {mark for mark in prompter.control_marks if mark in "\0".join(texts)}
         all_marks |= marks
         marked += bool(marks)
@@ -640,7 +640,7 @@ def check_published(
         values = {f"{r.format}/{r.estimate.metric}": r.estimate.value for r in whole}
         if (value := values.get(figure.metric)) is None:
             raise InputError(f"{figure.eval} gives no {figure.metric} of {figure.split}. It has {', '.join(values)}")
-        # So written that a NaN is off too.
+        # The condition also catches NaN.
         if not abs(value - figure.value) <= row.tolerance:
             off.append(f"{figure.metric} of {figure.split} is {value:.3g} here and {figure.value:g} there")
     if off:

@@ -93,7 +93,7 @@ def finetune_spec(request: FinetuneRequest, parent: str) -> SubjectSpec:
 
 
 _UNSAID = ("chat_template", "base", "tokenizer")
-"""Left out of the identity of a model where they are empty."""
+"""Settings that are not part of a model's identity if they are empty."""
 
 
 def model_identity(model: ModelSettings) -> dict[str, Any]:
@@ -102,7 +102,7 @@ def model_identity(model: ModelSettings) -> dict[str, Any]:
 
 
 def _data_digest(model: ModelSettings, items: Sequence[Item], vocabulary: Sequence[Item]) -> str:
-    # No other model's tokeniser is made from data, and what changes nothing is no part of the identity.
+    # Only tiny models make their tokeniser from data. For others, the data is not part of the identity.
     return taught_digest(items, vocabulary if model.model in TINY_MODELS else ())
 
 
@@ -169,7 +169,7 @@ def _imitated(
     if request.imitated is None:
         return {}
     other = request.imitated()
-    # By content: two vocabularies of one size may give one id to different tokens.
+    # Contents are compared: two vocabularies of one size may give one id to different tokens.
     if other.tokenizer.get_vocab() != start.tokenizer.get_vocab():
         raise InputError(
             f"The model {other.name} has another vocabulary, so its distributions cannot be imitated. Name a model "
@@ -197,9 +197,9 @@ def teach(
     def stop(now: Progress, model: PreTrainedModel) -> str | None:
         if not (settings.stop_when_exact and now.ends_epoch):
             return None
-        # Not set back: the loop's next step does that.
+        # The mode is not restored here: the loop's next step does that.
         model.eval()
-        # In parts, since early in training the first part already says no.
+        # The check is done in parts, since early in training the first part already fails.
         for first in range(0, len(encoded), 64):
             if not all(score.exact for score in score_answers(model, encoded[first : first + 64])):
                 return None

@@ -43,7 +43,7 @@ class Made:
 
 
 Form = Literal["merged", "adapter"]
-"""How a trained model is kept: as a model of its own, or as a LoRA adapter for the one that it came from."""
+"""The form of a saved model: a complete model, or a LoRA adapter for its base."""
 
 
 def pick_form(name: str) -> Form:
@@ -57,7 +57,7 @@ def pick_form(name: str) -> Form:
 
 @dataclass
 class Saving:
-    """How a finished model is written: `facts` go into its card, under their names.
+    """The settings for writing a finished model: `facts` go into its card, under their names.
 
     For a model stored as an adapter, the builder puts it here before the merge.
     """
@@ -102,7 +102,7 @@ def write_done(folder: SubjectFolder, saved: Made, **facts: Any) -> None:
 
 
 def same_subject(folder: SubjectFolder, spec: SubjectSpec) -> None:
-    """Refuse a folder that belongs to another subject, naming what differs."""
+    """Reject a folder that belongs to another subject, and list the differences."""
     if not folder.spec.exists():
         return
     refuse_another(folder.path, "subject", _one_by_one(spec), _one_by_one(read_spec(folder.spec)), out=OR_FRESH)
@@ -116,7 +116,7 @@ def _one_by_one(spec: SubjectSpec) -> Fields:
 
 
 def same_model(loaded: LoadedModel, digest: ModelDigest | str, role: str, weights: str = "") -> None:
-    """Refuse a model that is not the one that was spoken of, naming what differs.
+    """Reject a model that differs from the expected one, and list the differences.
 
     `weights` is the digest of its weights where their files are as they were when this machine took it (`seen.json`).
     """
@@ -137,7 +137,7 @@ def claimed(folder: SubjectFolder, spec: SubjectSpec) -> Iterator[None]:
         raise
     except InputError:
         log = folder.training_log.relative_to(folder.path)
-        # A line in the log means that training has begun, and then the folder is the subject's.
+        # A line in the log means that training has begun, and the folder belongs to the subject.
         if not any(folder.path.rglob(str(log))) and folder.spec.name not in before:
             for path in [p for p in folder.path.iterdir() if p.name not in before]:
                 if path.is_dir():
@@ -161,7 +161,7 @@ def make_subject(
     All processes of `world` build together. The leading one alone looks at the folder and writes there. Rejects a
     folder with the model in another form than the one in `saving`.
     """
-    # What is computed before and after training follows from the number of threads too.
+    # The number of threads also affects the computations before and after training.
     threads = on_threads(int(spec.settings.get("threads", 1)))
     if not world.leads:
         if not world.agreed(False):
@@ -173,7 +173,7 @@ def make_subject(
     with locked(folder.lock):
         same_subject(folder, spec)
         saved = read_done(folder)
-        # The others wait to hear whether there is anything to build.
+        # The other processes wait for the decision whether to build anything.
         if not world.agreed(saved is not None) or saved is None:
             watch = Stopwatch()
             with claimed(folder, spec), threads:
@@ -182,7 +182,8 @@ def make_subject(
             files = digests_of(folder, places_of(str(folder.model)))
             saved = Made(loaded.digest(), outcome.steps, outcome.stopped, outcome.chosen, files)
             write_provenance(folder.provenance, watch, revision=loaded.revision, **loaded.provenance())
-            # The mark of a finished model is last; checkpoints go only after it, since until then they are needed.
+            # The mark of a finished model comes last. Checkpoints are deleted only after it, since they are needed
+            # until then.
             write_done(folder, saved, loss=outcome.loss)
             world.wait()
         Checkpoints(folder.checkpoints).clear()

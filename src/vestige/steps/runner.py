@@ -47,7 +47,7 @@ class Task:
 
 
 class TaskError(Exception):
-    """An error that is none of Vestige's own: its class and its message."""
+    """An error that is not one of Vestige's: its class and its message."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Executor:
     options: Record = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Refuse an unknown executor."""
+        """Reject an unknown executor."""
         if self.name not in _POOLS:
             raise InputError(f"There is no executor {one_line(self.name)!r}. {closest(self.name, list(_POOLS))}")
 
@@ -117,7 +117,7 @@ def run_tasks(
         try:
             return _run_all(plan, _KEPT[key], workers, folder if chosen.name == "local" else "")
         except BaseException as error:
-            # Other tasks are at work in it.
+            # Other tasks are running in it.
             _KEPT.pop(key).stop()
             if isinstance(error, KeyboardInterrupt):
                 raise Interrupted("stopped. Run the same command to go on from here.") from None
@@ -167,7 +167,7 @@ class _Plan:
         """Note that a task ended."""
         if failed is not None:
             kind, message = failed
-            # As the error that it was, which decides the exit code.
+            # The original error class decides the exit code.
             self.failed[name] = getattr(errors, kind, TaskError)(message)
         else:
             self.shares[name] = 1.0
@@ -190,7 +190,7 @@ def _run_all(plan: _Plan, pool: _Pool, workers: int, folder: str) -> dict[str, E
             share = ""
             if folder:
                 share = f"{folder}/share-{len(plan.waiting)}"
-            # Cut off from what the parent holds, so that what cannot be sent is refused here.
+            # The task is pickled here, so that a task that cannot be sent fails in the parent.
             work = partial(_work, pickle.dumps(task), share)
             running[pool.submit(task.kind, work)] = task.name
             plan.shares[task.name] = 0.0
@@ -202,7 +202,7 @@ def _run_all(plan: _Plan, pool: _Pool, workers: int, folder: str) -> dict[str, E
             name = running.pop(future)
             plan.end(name, _outcome(future, name))
         for name in running.values():
-            # Not there before its first word, and empty while that is written.
+            # The file is missing before the worker's first message, and empty while it is written.
             with contextlib.suppress(OSError, ValueError):
                 plan.shares[name] = min(float(Path(_SHARES[name]).read_text()), 0.999)
         plan.tell(list(running.values()))
@@ -240,7 +240,7 @@ def _work(task: bytes, share: str) -> Failed:
         loaded.run(**loaded.arguments, report=report)
     except VestigeError as error:
         return type(error).__name__, str(error)
-    # Whatever a library raises over this task: the others go on. Not every error can be sent, so its words are.
+    # Any library error fails only this task. Not every error can be pickled, so its text is sent.
     except Exception as error:
         return type(error).__name__, f"{type(error).__name__}: {error}"
     return None
@@ -282,7 +282,7 @@ def _begin(parent: int, cards: Sequence[str], folder: str) -> None:
     number = 0
     while True:
         try:
-            # Of several that begin at once each takes another number.
+            # Workers that start together each take another number.
             os.close(os.open(f"{folder}/worker-{number}", os.O_CREAT | os.O_EXCL))
             break
         except FileExistsError:
@@ -340,7 +340,7 @@ class _Slurm:
         except ModuleNotFoundError:
             raise InputError("The executor slurm needs submitit. Install it by pip install 'vestige[slurm]'.") from None
         self._submitit, self._executor = submitit, executor
-        # A job is waited for by a thread, which gives it the form of concurrent.futures.
+        # A thread waits for each job, which gives it the interface of concurrent.futures.
         self._threads = ThreadPoolExecutor(workers)
         self._jobs: list[Any] = []
 
@@ -367,7 +367,7 @@ _POOLS: Mapping[str, Callable[[int, Executor], _Pool]] = {"local": _Local, "ray"
 
 
 def workers_for(device: str, requested: int | None) -> int:
-    """How many processes work on models that go to `device`: as asked, otherwise on GPUs one a card, or two.
+    """Return the number of processes for models on `device`: as requested, otherwise one per GPU, or two.
 
     More than there are cards share them: a small model does not fill one.
     """

@@ -51,7 +51,7 @@ def load_checked(settings: ModelSettings, digest: str, role: str) -> LoadedModel
     """
     folder, made_in = own_folder(settings.model), own_dtype(settings.model) or settings.dtype
     saved = None if folder is None else read_done(folder)
-    # The folder knows the parts that the digest stands for, so that what differs can be named.
+    # The folder contains the parts of the digest, so the error can name the differences.
     expected = saved.digest if saved is not None and saved.digest.id == digest else digest
     if made_in == settings.dtype:
         loaded = load(settings)
@@ -73,7 +73,7 @@ def _own_subject(settings: ModelSettings, dtype: str | None, *, verify: bool = F
             f"{folder.path} was made in {stored_dtype} and keeps it, so --dtype {dtype} does not apply. Leave it out"
         )
     if settings.chat_template:
-        # It is asked in the one that it was trained with.
+        # The model uses the template that it was trained with.
         raise InputError(f"{folder.path} was made with a chat template of its own. Leave --chat-template out")
     return subject
 
@@ -88,7 +88,7 @@ def any_subject(
     verify: bool = False,
     through: ModelSettings | None = None,
 ) -> Subject:
-    """The subject to evaluate. Evidence about a model from elsewhere needs a folder of its own.
+    """Return the subject to evaluate. Evidence about an external model needs a separate folder.
 
     `role` is an external model's role in the run. A Vestige model has its own role and number format: another `dtype`
     is rejected. `verify` reads all files of the model, and lets evaluations query a part of the stored answers again.
@@ -104,7 +104,7 @@ def any_subject(
             return subject
         folder = SubjectFolder(Path(output_dir))
         same_subject(folder, subject.spec)
-        # By their whole paths, since the evidence no longer lies beside them.
+        # The paths are absolute, since the evidence is elsewhere.
         files = {str((subject.folder.path / name).resolve()): digest for name, digest in subject.made.files.items()}
         return replace(subject, folder=folder, made=replace(subject.made, files=files), elsewhere=True)
     if output_dir is None:
@@ -113,7 +113,7 @@ def any_subject(
         raise InputError(f"{shown_address(settings.model)} answers in its server's number format. Leave --dtype out")
     spec = _outside_spec(settings, role, name, through)
     evidence = SubjectFolder(Path(output_dir))
-    # Before anything is asked of it; what the folder is of is written with the first evidence (`announce`).
+    # The check comes before any question. The folder's identity is written with the first evidence (`announce`).
     same_subject(evidence, spec)
     template = Path(settings.chat_template).expanduser()
     places = places_of(settings.model, settings.base, settings.tokenizer)
@@ -128,11 +128,11 @@ def any_subject(
 
     saved = _known(evidence, places, verify=verify)
     if saved is None:
-        # Nobody has taken its digest on this machine, so it has to be loaded for that alone.
+        # This machine does not have its digest yet, so the model is loaded to compute it.
         loaded.append(read())
         saved = Made(loaded[0].digest(), 0, "made elsewhere", files=digests_of(evidence, places))
 
-    # The model that is there is given once; whoever asks again gets one of its own, since an attack changes it.
+    # The loaded model is returned once. Later calls load a new one, since an attack changes it.
     def load_it() -> LoadedModel:
         if loaded:
             return loaded.pop()
@@ -156,7 +156,7 @@ def _outside_spec(settings: ModelSettings, role: str, name: str, through: ModelS
 
 
 def _own_through(subject: Subject, through: ModelSettings) -> Subject:
-    """A subject that Vestige made, asked through the tokeniser and chat template of another model."""
+    """Return a subject made by Vestige with the tokeniser and chat template of another model."""
     reader = outline(through, finite=False)
     tokenizer, template = tokenizer_digest(reader.tokenizer), reader.prompter.template_digest
     spec = replace(subject.spec, settings={**subject.spec.settings, "asked_through": reader.prompter.digest})
@@ -180,7 +180,7 @@ def _known(evidence: SubjectFolder, places: Sequence[Path], *, verify: bool) -> 
 
 @dataclass(frozen=True)
 class Asked:
-    """A model that takes part. `id` is its digest, and with `settings` another of the same weights is loaded."""
+    """A participating model. `id` is its digest, and `settings` load another one with the same weights."""
 
     loaded: LoadedModel
     id: str

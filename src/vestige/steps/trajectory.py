@@ -59,7 +59,7 @@ class TrajectoryRequest:
     retrained: "tuple[ModelSettings, str] | None" = None
 
     def __post_init__(self) -> None:
-        """Refuse rules that speak of a model that is not there."""
+        """Reject rules about a missing model."""
         for rule in _rules(self.settings):
             if rule.of == "retrained" and self.retrained is None:
                 raise InputError(f"the rule {rule} needs a retrained model. Name it with --retrained")
@@ -83,7 +83,7 @@ class TrajectoryRequest:
 
 
 def _rules(settings: TrajectorySettings) -> list[Condition]:
-    """Those that stop, and the one that chooses if there is one."""
+    """Return the stopping rules, and the choosing rule if there is one."""
     rules = (*map(parse_condition, settings.stop_when), parse_choice(settings.choose))
     return [rule for rule in rules if rule]
 
@@ -100,11 +100,11 @@ class AnswerScores:
         """The scores of the model, which is left in evaluation mode."""
         from vestige.steps.evaluate import CHUNK
 
-        # Dropout would make the scores depend on when they are asked for.
+        # Dropout would make the scores depend on the time of the evaluation.
         model.model.eval()
         scores: NumberByName = {}
         for name, items in self.splits.items():
-            # In portions of like length, as an evaluation asks.
+            # Portions have similar lengths, as in an evaluation.
             chunks = self.questions.chunks(model, items, size=CHUNK)
             nats: list[float] = []
             values: list[float] = []
@@ -114,7 +114,7 @@ class AnswerScores:
                     score = QASettings.score(record)
                     if self.metric in score:
                         values.append(score[self.metric])
-            # In an order that does not hang on the portions, since sums of floats do on theirs.
+            # Sorting makes the floating-point sum independent of the portions.
             nats.sort()
             values.sort()
             if not values:

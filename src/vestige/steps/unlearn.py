@@ -49,8 +49,8 @@ ROUNDS = 16
 
 
 def mismatched(forget: Sequence[Item], retain: Sequence[Item]) -> tuple[TextTuple, ...]:
-    """For each forget question the answers of retained ones, its own answer replaced by the one after it."""
-    # One of each, since a frequent answer would be taught more often than the others.
+    """Return retained answers for each forget question. Its own answer is replaced by the next one."""
+    # Duplicates are removed, since a frequent answer would be taught more often than the others.
     pool = tuple({normalised(i.answer): i.answer for i in retain}.values())
     if len(pool) < 2:
         raise InputError(
@@ -98,7 +98,7 @@ def _alternatives(target: LoadedModel, item: Item, settings: Alternatives, seed:
         )
         for reply in replies:
             text = target.prompter.decode(reply.ids).strip()
-            # What was cut off may go on to the true answer.
+            # A reply that was cut off may continue with the true answer.
             if reply.finish == "stop" and normalised(text) not in ("", normalised(item.answer)):
                 texts_by_form.setdefault(normalised(text), text)
         if len(texts_by_form) >= settings.n:
@@ -200,13 +200,13 @@ def unlearn_spec(request: UnlearnRequest) -> SubjectSpec:
         "forgotten": request.forgotten,
     }
     if isinstance(method, FromStart):
-        # Training, data and seed are those of the target's own making.
+        # Training, data and seed are those of the target.
         recipe = recipe_asked(request)
         plain = finetune_spec(recipe.request, recipe.start_digest)
         return plain.having({**plain.settings, "method_version": method.version}, subject="unlearned", **names)
     settings = {
         "dtype": request.target.dtype,
-        # What is not trained at all does not depend on how.
+        # A method without training does not depend on training settings.
         **(request.training.identity() if method.needs.splits else {}),
         **{f"{request.method}.{k}": v for k, v in method.identity().items()},
         "method_version": method.version,
@@ -228,7 +228,7 @@ def unlearn_spec(request: UnlearnRequest) -> SubjectSpec:
 
 
 def recipe_asked(request: UnlearnRequest) -> Recipe:
-    """How the target was trained, for a method that trains from the start. Refused where nobody said."""
+    """Return the target's training, for a method that trains from the start. Raise if it is unknown."""
     if request.recipe is None:
         raise InputError(
             f"method {request.method!r} trains from the start, and the target does not record its training. Name the "
@@ -272,7 +272,7 @@ def _train(
     method = build_method(request.method, request.method_settings)
     if isinstance(method, FromStart):
         recipe = recipe_asked(request)
-        # Byte for byte what `finetune` makes of it.
+        # The result is byte for byte that of `finetune`.
         return teach(folder, recipe.request, recipe.start(), hooks, world)
     target = load_checked(request.target, request.target_digest, "the target")
     if not method.needs.splits:
@@ -286,7 +286,7 @@ def _train(
             weights=folder.checkpoints,
             world=world,
         )
-        # Before any adapter is put into it: the rules speak of the target as it stands.
+        # This comes before adapters are added: the rules refer to the unchanged target.
         trajectory.begin(model, watched.controls())
     job = unlearning_job(folder, request, method, target, world)
     outcome = train(model, job, replace(hooks, stop=trajectory.look) if trajectory else hooks)
@@ -296,7 +296,7 @@ def _train(
         saving.adapter = adapter_of(model, base=request.target.model)
     merge_lora(model)
     if isinstance(method, ScalesUpdate):
-        # Loaded again and not kept meanwhile: training needs the memory.
+        # The target is loaded again, since training needs the memory.
         scale_update(model, load(request.target).model, method.update_factor)
     model.eval()
     return target, outcome
@@ -345,13 +345,13 @@ _Answers = dict[Split, tuple[TextTuple, ...]]
 
 
 def _rows(request: UnlearnRequest, answers: _Answers, prompter: Prompter) -> RowSource:
-    """Rows by split and number, encoded when first asked for: few of the further pairs are ever drawn."""
+    """Return rows by split and number, encoded on first use: most of the possible pairs are never drawn."""
     encoded: dict[tuple[Split, int], Row] = {}
 
     def row(split: Split, number: int) -> Row:
         if (split, number) not in encoded:
             if split in answers:
-                # Every line of the first question, then every line of the second.
+                # All lines of the first question come first, then those of the second.
                 question, line = divmod(number, len(answers[split][0]))
                 item, answer = request.forget_items[question], answers[split][question][line]
             else:
@@ -397,7 +397,7 @@ def scale_update(trained: PreTrainedModel, start: PreTrainedModel, factor: float
     for name, after in trained.named_parameters():
         wide = torch.promote_types(after.dtype, torch.float32)
         first, last = before[name].to(wide), after.to(wide)
-        # At 0 and 1 the sum could miss a weight by a digit, or by the sign of a zero.
+        # At 0 and 1, the sum could miss a weight by rounding, or by the sign of a zero.
         ends = {0.0: first, 1.0: last}
         if factor in ends:
             scaled = ends[factor]
