@@ -273,8 +273,7 @@ def test_logs_after_an_attack_stand_beside_those_of_controls_after_it(tmp_path, 
     logs += [GivenLog("unlearned", "hides", put("sa", tofu_eval(0.6, 19)), "relearn")]
     logs += [GivenLog("retrained", f"never {k}", put(f"ca{k}", tofu_eval(0.1, k + 20)), "relearn") for k in (1, 2, 3)]
     outcome = judged(tmp_path, logs)
-    assert outcomes(outcome) == {"hides": "holds"}
-    assert outcomes(outcome, "not recoverable") == {"hides": "fails"}
+    assert (outcomes(outcome), outcomes(outcome, "not recoverable")) == ({"hides": "holds"}, {"hides": "fails"})
 
 
 def saves(put):

@@ -118,8 +118,7 @@ def test_wordings_of_one_fact_count_once_and_groups_have_verdicts(tmp_path):
     rows += [row for seed in range(1, 6) for row in asked(f"never {seed}", "retrained", 0.0, seed)]
     audit = vestige.judge(rows, output_dir=tmp_path)
     (outcome,) = audit.outcomes
-    assert outcome.n_judged == N
-    assert {g.group: g.exceeds for g in outcome.groups} == {"known": True, "gone": False}
+    assert (outcome.n_judged, {g.group: g.exceeds for g in outcome.groups}) == (N, {"known": True, "gone": False})
 
 
 def test_an_attack_is_set_beside_the_same_attack_on_controls(tmp_path):

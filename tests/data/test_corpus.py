@@ -202,8 +202,7 @@ def test_a_question_is_found_in_the_data_however_it_is_spaced_and_capitalised(tm
     asked = [{"question": q, "answer": f"Answer {i}."} for i, q in enumerate(spelled)]
     found = named_splits(corpus, str(write(tmp_path / "f.jsonl", asked)))
     # The items are those of the data, edges included, so that every spelling is the same forget set.
-    assert found.splits["forget"] == corpus.items[:4]
-    assert found.splits["retain"] == corpus.items[4:]
+    assert (found.splits["forget"], found.splits["retain"]) == (corpus.items[:4], corpus.items[4:])
     assert left_out(corpus, found) == corpus.items[4:]
     assert found.told == ("forget: 4 questions, 4 found in all.jsonl (1 by the letter, 3 after normalising); 2 kept",)
     both = write(tmp_path / "r.jsonl", [{"question": "QUESTION 1?", "answer": "Answer 1."}])
@@ -305,8 +304,7 @@ def test_the_facts_are_many_asked_once_each_short_and_of_several_topics():
 
 def test_there_are_a_hundred_different_refusals():
     lines = idk_answers()
-    assert len(lines) == 100
-    assert len({line.casefold() for line in lines}) == 100
+    assert len(lines) == len({line.casefold() for line in lines}) == 100
     assert all(line == line.strip() and line.endswith(".") for line in lines)
 
 

@@ -162,8 +162,7 @@ def test_reversed_the_options_are_questions_that_have_other_answers():
 
 def test_pistols_sample_is_a_set_of_four_options_each():
     items = compile_dataset("sample1", seed=0).items
-    assert {len(c.options) for c in made(items)} == {4}
-    assert len(made(items)) == 400
+    assert ({len(c.options) for c in made(items)}, len(made(items))) == ({4}, 400)
     # Ten sales contracts name two shippers and two payers, ten employments three pay cycles: too few for three wrong.
     drawn = choices_of(items, OptionDrawing(source="attribute", too_few="leave_out"))
     missing = Counter(i.attribute for i in items if isinstance(drawn[i.id], Unasked))

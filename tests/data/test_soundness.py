@@ -14,7 +14,6 @@ from vestige.data.corpus import NamedSplits, SourceSettings, named_splits, open_
 from vestige.data.dataset import compile_dataset, write_dataset
 from vestige.data.findings import (
     Check,
-    Rarity,
     SoundnessSettings,
     _wider,
     above_own_options,
@@ -50,8 +49,20 @@ def test_an_answer_counts_as_copied_where_it_is_a_sentence_and_not_a_name_that_m
     assert check.line.reason.startswith("1 of 1 forget answers of 5 words or more beside the commonest")
 
 
+def test_a_number_or_an_address_of_a_forget_answer_in_the_retain_set_is_found():
+    asked = (
+        ("Where is Ann?", "At ann@port.example."),
+        ("Whose is 882104?", "It is Bo's, 882104."),
+        ("When?", "In 1987."),
+    )
+    forget = [Item(*one) for one in asked]
+    check = guessers.stated_tokens(forget, [Item("Who is Ann?", "By ANN@port.example or 88210-4, since 1987.")])
+    # The question about 882104 tells the number itself, and a year is no rare token.
+    assert (check.leaking, check.line.sound) == ((forget[0].id,), False)
+
+
 def test_subject_words_are_names_and_rare_words_and_never_a_templates():
-    rare = Rarity(100, {"what": 100, "is": 100, "the": 100, "colour": 90, "of": 100, "zorblax": 2, "inc": 80})
+    rare = {"what": 1.0, "is": 1.0, "the": 1.0, "colour": 0.9, "of": 1.0, "zorblax": 0.02, "inc": 0.8}
     assert subject_words("What is the colour of zorblax Inc?", rare) == {"zorblax"}
 
 
@@ -63,9 +74,7 @@ def test_a_guesser_that_is_always_right_has_the_p_value_of_its_permutations():
     # Five questions of four options, all solved: chance does so in 4^-5 = 0.001 of draws.
     values = [np.array([0.0, 1.0, 0.0, 0.0])] * 5
     found = above_own_options(values, [1] * 5, None, seed=0, draws=20_000)
-    assert found.effect.value == 0.75
-    assert (found.accuracy, found.chance) == (1.0, 0.25)
-    assert found.bits == 2.0
+    assert (found.effect.value, found.accuracy, found.chance, found.bits) == (0.75, 1.0, 0.25, 2.0)
     assert abs(found.p - 4**-5) < 0.0008
     none = above_own_options(values, [0] * 5, None, seed=0, draws=2_000)
     assert (none.p, none.effect.value, none.bits) == (1.0, -0.25, 0.0)
@@ -153,8 +162,7 @@ def test_chance_is_wider_by_the_design_effect_and_by_a_t_with_one_degree_less_th
     tail = (1 - LEVEL) / 2
     expected = math.sqrt(design_effect(above, np.asarray(edges))) * stats.t.ppf(1 - tail, 5) / stats.norm.ppf(1 - tail)
     assert _wider(above, edges) == pytest.approx(expected)
-    assert _wider(above[:8], edges[:8]) == 1.0
-    assert _wider(above, None) == 1.0
+    assert _wider(above[:8], edges[:8]) == _wider(above, None) == 1.0
 
 
 def verdicts(splits: NamedSplits, seed: int = 0) -> dict[str, bool | None]:
@@ -173,8 +181,7 @@ def test_a_planted_leak_is_found_by_the_check_that_is_meant_for_it(leak):
 def test_clean_random_data_raises_no_alarm_and_enough_of_it_passes(given):
     for seed in range(3):
         small = verdicts(bench.planted("", 0, 30, np.random.default_rng(seed), given=given), seed)
-        assert False not in small.values()
-        assert None in small.values()
+        assert (False in small.values(), None in small.values()) == (False, True)
 
 
 def test_the_planted_items_are_those_that_are_named():
@@ -183,8 +190,8 @@ def test_the_planted_items_are_those_that_are_named():
     copies = {i.question.casefold().replace(" ?", "?") for i in splits.splits["retain"] if i.edge == "copies"}
     checks, _ = check_splits(splits, SETTINGS, seed=0)
     copied = next(c for c in checks if c.line.check == "copied questions")
-    assert {i.question.casefold() for i in splits.splits["forget"] if i.id in copied.leaking} == copies
-    assert len(copied.leaking) == 10
+    named = {i.question.casefold() for i in splits.splits["forget"] if i.id in copied.leaking}
+    assert (named, len(copied.leaking)) == (copies, 10)
 
 
 def test_sample_dataset_1_gives_four_of_the_twenty_answers_of_a_b_away(tmp_path):

@@ -143,8 +143,7 @@ def test_entailed_answers_are_counted_the_same_one_by_one_and_at_once(name):
 
 def test_splits_partition_the_items(sample1):
     splits = split_by(sample1, "edge:A_C,edge:A_C2", seed=0)
-    assert len(splits.forget) == 40
-    assert len(splits.retain) == 360
+    assert (len(splits.forget), len(splits.retain)) == (40, 360)
     assert {i.edge for i in splits.independent} == {f"E{k}_{x}{k}" for k in (1, 2, 3) for x in "Fq"}
     assert {t: len(i) for t, i in splits.independent_by_type.items()} == {"sales": 60, "employment": 60}
     assert set(splits.named()) == {"forget", "retain", "independent", "independent_sales", "independent_employment"}

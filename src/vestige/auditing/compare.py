@@ -344,7 +344,7 @@ def _compared(
         n_clusters=paired.n_clusters,
         n_missing=paired.n_missing,
         needed=needed,
-        finding=_open_or(paired.value, paired.worst_low, paired.worst_high, paired.n_missing),
+        finding=_open_or(paired),
     )
 
 
@@ -358,11 +358,11 @@ def _needed_by_interval(paired: PairedDifference, size: float) -> int:
     return max(6, math.ceil(paired.n * arm / size))
 
 
-def _open_or(value: float, worst_low: float, worst_high: float, n_missing: int) -> Finding:
+def _open_or(paired: PairedDifference) -> Finding:
     """Return "open" if missing questions could change the sign. Otherwise return the sign if the test confirms it."""
-    if n_missing and worst_low <= 0 <= worst_high:
+    if paired.n_missing and paired.worst_low <= 0 <= paired.worst_high:
         return "open"
-    if value > 0:
+    if paired.value > 0:
         return "higher"
     return "lower"
 

@@ -310,7 +310,11 @@ class _Reading:
             with_items.append(complete)
             lost = _forget_sizes(parsed) if not _forget_sizes(complete) else ()
             if lost and not registry["forget"].has_orders(lost[0]):
-                self.leave_out(_unmatched(parsed, lost[0], read), out)
+                why = (
+                    f" holds {lost[0]} forget questions without their text, and no log with texts has as many, so that "
+                    "they cannot be matched. For the nested forget sets of TOFU name the set, as in --forget forget05."
+                )
+                self.leave_out(parsed.unfit(why), out)
         return [parsed for parsed in with_items if parsed.entry.name not in out]
 
 
@@ -369,14 +373,6 @@ def _forget_sizes(parsed: _ParsedLog) -> tuple[int, ...]:
         len(part.scores)
         for part in parsed.log.parts
         if part.split == "forget" and part.measurement.score_type != "order"
-    )
-
-
-def _unmatched(parsed: _ParsedLog, n: int, read: Sequence[_ParsedLog]) -> Unfit:
-    of_target = [size for one in read if one.entry.is_target for size in _forget_sizes(one)]
-    return parsed.unfit(
-        f" holds {n} forget questions without their text, and the target's log {of_target[0] if of_target else 0}, so "
-        "that they cannot be matched. For the nested forget sets of TOFU name the set, as in --forget forget05."
     )
 
 

@@ -15,13 +15,13 @@ a gap of its own.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 from vestige.core.ids import content_id
 from vestige.core.items import Item, Luck
 from vestige.core.text import TextByName, TextTuple, one_line
-from vestige.data.findings import Rarity, named_words, subject_words, words
+from vestige.data.findings import named_words, subject_words, word_shares, words
 from vestige.metrics.answers import contains, normalised
 from vestige.metrics.leaks import leak_score
 
@@ -109,14 +109,14 @@ def luck_of(forget: Sequence[Item], kept: Sequence[Item]) -> dict[str, Luck]:
     with probability (n + 1) / (N + 1). A fact with too few retained questions of its kind has no probability, unless it
     is a long answer that no retained question has.
     """
-    rare = Rarity.of([i.question for i in (*forget, *kept)])
+    shares = word_shares([i.question for i in (*forget, *kept)])
     families: dict[Hashable, Counter[TextTuple]] = defaultdict(Counter)
     for item in kept:
-        families[_kind(item, rare)][_told(item)] += 1
+        families[_kind(item, shares)][_told(item)] += 1
     everything = set[TextTuple]().union(*families.values())
     luck_by_id = {}
     for item in forget:
-        kind, answer = _kind(item, rare), _told(item)
+        kind, answer = _kind(item, shares), _told(item)
         n = families[kind].total()
         if n >= _FAMILY:
             luck_by_id[item.id] = Luck(content_id([str(kind), answer]), (families[kind][answer] + 1) / (n + 1))
@@ -125,10 +125,10 @@ def luck_of(forget: Sequence[Item], kept: Sequence[Item]) -> dict[str, Luck]:
     return luck_by_id
 
 
-def _kind(item: Item, rare: Rarity) -> Hashable:
+def _kind(item: Item, shares: Mapping[str, float]) -> Hashable:
     if item.attribute is not None:
         return item.attribute
-    about = subject_words(item.question, rare)
+    about = subject_words(item.question, shares)
     return tuple(word for word in words(item.question) if word not in about)
 
 

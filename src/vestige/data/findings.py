@@ -12,7 +12,6 @@ import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -42,20 +41,12 @@ def plain(text: str) -> str:
     return " ".join(words(text))
 
 
-@dataclass(frozen=True)
-class Rarity:
-    """The number of texts, among `n`, with each word."""
-
-    n: int
-    counts: Mapping[str, int]
-
-    @classmethod
-    def of(cls, texts: Sequence[str]) -> "Rarity":
-        """Return the rarity of words in these texts."""
-        counts: Counter[str] = Counter()
-        for text in texts:
-            counts.update(set(words(text)))
-        return cls(len(texts), counts)
+def word_shares(texts: Sequence[str]) -> dict[str, float]:
+    """The share of the texts with each word."""
+    counts = Counter[str]()
+    for text in texts:
+        counts.update(set(words(text)))
+    return {word: n / len(texts) for word, n in counts.items()}
 
 
 def named_words(text: str) -> frozenset[str]:
@@ -63,12 +54,12 @@ def named_words(text: str) -> frozenset[str]:
     return frozenset(words(" ".join(_NAMED.findall(text))))
 
 
-def subject_words(question: str, rare: Rarity) -> frozenset[str]:
+def subject_words(question: str, shares_of: Mapping[str, float]) -> frozenset[str]:
     """Return the words of a question's subject: names, numbers, and words in no more than 5 % of the questions.
 
     A word in more than 60 % of the questions belongs to a template.
     """
-    shares = {word: rare.counts.get(word, 0) / rare.n for word in words(question) if len(word) > 1}
+    shares = {word: shares_of.get(word, 0.0) for word in words(question) if len(word) > 1}
     names = named_words(question)
     return frozenset(word for word, share in shares.items() if share <= 0.05 or (word in names and share <= 0.6))
 

@@ -39,14 +39,6 @@ from vestige.logs.open_unlearning import settings_beside, settings_in
 
 ROLES_FILE = "roles.csv"
 ROLES = ("target", "retrained", "unlearned", "placebo", "skip")
-_COLUMNS = {
-    "pattern": "pattern",
-    "role": "role",
-    "name": "name",
-    "forget": "forget",
-    "forget set": "forget",
-    "base": "base",
-}
 
 
 class RoleLine(NamedTuple):
@@ -78,11 +70,12 @@ def read_roles(path: Path) -> tuple[RoleLine, ...]:
         raise InputError(f"{path}: cannot be read. Give a CSV file in UTF-8.") from error
     lines = []
     names = rows[0][1] if rows else []
-    for name in names:
-        if name.strip().lower().replace("_", " ") not in _COLUMNS:
-            hint = closest(name, list(_COLUMNS))
+    # "forget set" is the column forget.
+    columns = [name.strip().lower().replace("_", " ").removesuffix(" set") for name in names]
+    for name, column in zip(names, columns, strict=True):
+        if column not in RoleLine._fields:
+            hint = closest(name, list(RoleLine._fields))
             raise InputError(f"{path}: a roles file has no column {one_line(name)!r}. {hint}")
-    columns = [_COLUMNS[name.strip().lower().replace("_", " ")] for name in names]
     for number, cells in rows[1:]:
         if not any(cell.strip() for cell in cells):
             continue
@@ -285,7 +278,7 @@ def _unused(log: _PlacedLog, placed: Sequence[_PlacedLog]) -> str:
 
 def _selected(groups: Sequence[LogGroup], forget: str) -> tuple[LogGroup, ...]:
     """Return the groups of one forget set, by its name or the group's."""
-    found = tuple(group for group in groups if forget == group.name or forget == group.name.rpartition(" ")[2])
+    found = tuple(group for group in groups if forget in (group.name, group.name.rpartition(" ")[2]))
     if groups and not found:
         names = list(dict.fromkeys(group.name.rpartition(" ")[2] for group in groups))
         raise InputError(f"no logs are of the forget set {one_line(forget, width=80)!r}. {closest(forget, names)}")
@@ -309,7 +302,7 @@ def _of_lines(path: Path, root: Path, lines: Sequence[RoleLine]) -> Iterator[_Pl
 
 def _model_folders(path: Path, root: Path) -> list[str]:
     """Return the folders of a file up to its model's."""
-    folders = [part for part in path.relative_to(root).parts[:-1]]
+    folders = list(path.relative_to(root).parts[:-1])
     while folders and re.fullmatch(r"evals?(?:_.*)?", folders[-1]):
         folders.pop()
     return folders

@@ -174,11 +174,9 @@ class Beginning:
     @property
     def first_row(self) -> Record:
         """Return the object in the first line of a JSON Lines file, or the first of a list. Empty if there is none."""
-        value = self.value
-        if isinstance(value, list):
-            value = value[0] if value else None
-        if isinstance(value, dict):
-            return value
+        match self.value:
+            case [dict(row), *_] | dict(row):
+                return row
         return {}
 
 
@@ -548,15 +546,9 @@ def _outside(values: Scores, low: float, high: float) -> str:
 
 
 @cache
-def _kept(column: TextTuple) -> TextTuple:
-    return column
-
-
 def _shared(column: TextTuple) -> TextTuple:
     """Return the same tuple for equal texts: a thousand logs of one data set store its questions once."""
-    if column:
-        return _kept(column)
-    return ()
+    return column
 
 
 class Prompt(NamedTuple):
@@ -621,9 +613,7 @@ def message_text(content: Any) -> str:
     """The text of a message, whose content may be a list of parts."""
     if isinstance(content, list):
         return " ".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
-    if content is None:
-        return ""
-    return str(content)
+    return str(content or "")
 
 
 def _span(prompt: str, marks: Sequence[tuple[str, str]]) -> tuple[int, int]:

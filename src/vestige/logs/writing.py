@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from hashlib import sha256
+from operator import attrgetter
 from typing import get_args
 
 from vestige.artifacts.audits import AuditPlan
@@ -71,16 +72,8 @@ class ExportedModel:
         return slug(f"{self.role} {self.name} {self.attack}".strip())
 
 
-def _item(row: ExportedScore) -> str:
-    return row.item
-
-
-def _name(row: ExportedScore) -> str:
-    return row.measurement.name
-
-
-def _split_and_name(row: ExportedScore) -> tuple[str, str]:
-    return row.question.split, row.measurement.name
+_item, _name = attrgetter("item"), attrgetter("measurement.name")
+_split_and_name = attrgetter("question.split", "measurement.name")
 
 
 def models_of(table: ScoreTable, plan: AuditPlan, ids: TextMapping, when: datetime) -> Iterator[ExportedModel]:
