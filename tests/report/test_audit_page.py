@@ -41,6 +41,7 @@ from vestige.artifacts.records import write_collected
 from vestige.artifacts.verdicts import WORDS, stored_said
 from vestige.core.estimates import Estimate
 from vestige.report.audit import HOTTEST, audit_block, heat, steps_of
+from vestige.report.build import build_bundle
 from vestige.report.contents import plain_outcome, read_contents
 from vestige.report.evidence import AskedItem
 from vestige.report.page import audit_payload, render
@@ -414,6 +415,11 @@ def test_a_model_that_the_last_audit_was_not_given_is_named_rather_than_lost(tmp
     said = [f"{unlearned[m]} is not part of the audit of A_B, so it has no verdict." for m in ("dpo", "idk_gd")]
     assert list(read_contents(run).unjudged) == said
     assert all(sentence in words(render(read_contents(run))) for sentence in said)
+    # The bundle finds a model by the plan's folder, whatever the name that the user gave.
+    (digest,) = (s.digest for s in read_contents(run).evidence.subjects if s.path == unlearned["dpo"])
+    write_plan(run.audit("edge:A_B"), replace(plan, folders={"target": "models/target", "ga": unlearned["dpo"]}))
+    page = build_bundle(run.path, tmp_path / "bundle").read_text(encoding="utf-8")
+    assert f"<bdi>GA</bdi> <code>{digest[:16]}</code>" in page
 
 
 @pytest.mark.parametrize("controls", [(), ("retrained",)])

@@ -427,8 +427,10 @@ def _variables(folder: RunFolder, contents: Contents) -> Fields:
 
 
 def _audit(folder: RunFolder, contents: Contents, index: int, outcome: AuditOutcome) -> Fields:
-    digests = {s.label: s.digest for s in contents.evidence.subjects}
+    digests = {s.path: s.digest for s in contents.evidence.subjects}
     audit = folder.audits()[index]
+    plan = read_plan(audit) if audit.plan.exists() else None
+    folders = plan.folders if plan else {}
     mapped = []
     for entry in frameworks():
         found = [(claim, _found(outcome, claim)) for claim in entry["claims"]]
@@ -439,9 +441,9 @@ def _audit(folder: RunFolder, contents: Contents, index: int, outcome: AuditOutc
         ),
         "outcome": outcome,
         "parties": contents.parties,
-        "models": [(subject, digests.get(subject, "")) for subject in outcome.audited],
+        "models": [(subject, digests.get(folders.get(subject, ""), "")) for subject in outcome.audited],
         "next_steps": next_steps(outcome).values(),
-        "attacks": read_plan(audit).attacks if audit.plan.exists() else (),
+        "attacks": plan.attacks if plan else (),
         "able": {line.attack: line.able for line in outcome.able},
         "words": WORDS,
         "bounds": [plain_sentence(bound_said(outcome, v), contents.parties) for v in outcome.verdicts],
