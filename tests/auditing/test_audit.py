@@ -422,7 +422,7 @@ def test_models_from_elsewhere_get_folders_in_the_run(made, tmp_path):
         ),
         (
             lambda r: {"splits": dataclasses.replace(r.splits, splits={"forget": (), "retain": audited.RETAIN})},
-            "holds no items",
+            "has no items",
         ),
         (
             lambda r: {"splits": dataclasses.replace(r.splits, splits={"forget": audited.FORGET})},

@@ -149,9 +149,9 @@ def test_another_data_set_is_replaced_only_with_fresh(tmp_path):
 
 def test_a_folder_of_other_files_is_never_replaced(tmp_path):
     (tmp_path / "thesis.tex").write_text("ten years of work")
-    with pytest.raises(InputError, match="holds other files"):
+    with pytest.raises(InputError, match="contains other files"):
         compile_to_folder("sample1", tmp_path, fresh=True)
-    with pytest.raises(InputError, match="a file of that name is in the way"):
+    with pytest.raises(InputError, match="a file with this name exists"):
         compile_to_folder("sample1", tmp_path / "thesis.tex", fresh=True)
     assert (tmp_path / "thesis.tex").read_text() == "ten years of work"
 

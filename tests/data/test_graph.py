@@ -75,8 +75,8 @@ def test_parallel_edges_count_for_the_degree_and_get_ids_of_their_own():
         ([Edge("A", "B,C")], "no comma"),
         ([Edge("=1+1", "B")], "does not begin"),
         ([Edge("A", "B\x1b[31m")], "printable"),
-        ([Edge("A", "B", id="holdout-sales_1")], "are taken"),
-        ([Edge("holdout-a", "B")], "are taken"),
+        ([Edge("A", "B", id="holdout-sales_1")], "must not begin with"),
+        ([Edge("holdout-a", "B")], "must not begin with"),
         ([Edge("A", "x" * 101)], "100"),
     ],
 )
@@ -168,7 +168,7 @@ def test_every_form_keeps_order_ends_and_types(tmp_path, name, content):
     ("name", "content", "words"),
     [
         ("g.csv", b"", "the file is empty"),
-        ("g.csv", b"source,target\n", "holds no rows"),
+        ("g.csv", b"source,target\n", "has no rows"),
         ("g.csv", b"A,B\nB,C\n", "line 1: no columns source and target"),
         ("g.csv", b"source,target\nC,\n", "line 2: a contract needs two parties"),
         ("g.csv", b"source,target\nC\n", "line 2: has 1 cells where the header has 2"),

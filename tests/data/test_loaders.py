@@ -84,7 +84,7 @@ def test_a_folder_of_files_is_read_and_a_script_in_it_is_never_run(tmp_path, mon
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
     assert load_items("csv") == ITEMS
     write(folder, "csv.py", f"open({str(tmp_path / 'ran')!r}, 'w')")
-    assert refusal("csv").startswith("csv: not a dataset that can be read")
+    assert refusal("csv").startswith("csv: the data set cannot be read")
     assert not (tmp_path / "ran").exists()
 
 
@@ -260,8 +260,8 @@ def test_preferences_and_parts_that_are_no_text_are_named(tmp_path):
     [
         ("x.jsonl", "", "x.jsonl: the file is empty"),
         ("x.csv", "\ufeff\n \n", "x.csv: the file is empty"),
-        ("x.csv", "question,answer\n", "x.csv: holds no rows"),
-        ("x.json", "[]", "x.json: holds no rows"),
+        ("x.csv", "question,answer\n", "x.csv: has no rows"),
+        ("x.json", "[]", "x.json: has no rows"),
         ("x.json", '{"data": {}}', "x.json: holds an object in place of rows"),
         ("x.json", "3", "x.json: holds a value of type int in place of rows"),
         ("x.json", '[{"question": "q", "answer": "a"}, 3]', "x.json, row 2: holds a value of type int, not an object"),
@@ -302,8 +302,8 @@ def test_preferences_and_parts_that_are_no_text_are_named(tmp_path):
         ("x.jsonl", '{"question": "q", "answer": "a", "perturbed": {"b": 1}}', "where a list of texts belongs"),
         ("x.jsonl", '{"messages": [{"role": "user", "content": "q"}]}', "has the turns 'user'; after a system turn"),
         ("x.jsonl", '{"messages": "q"}', "column 'messages': is no list of messages"),
-        ("x.txt", "q", "unknown extension '.txt'. Known: .jsonl, .ndjson, .json, .csv, .tsv, .parquet"),
-        ("x.pkl", b"\x80\x04N.", "unknown extension '.pkl'"),
+        ("x.txt", "q", "unknown suffix '.txt'. Give one of .jsonl, .ndjson, .json, .csv, .tsv, .parquet"),
+        ("x.pkl", b"\x80\x04N.", "unknown suffix '.pkl'"),
     ],
 )
 def test_what_is_wrong_is_said_with_its_place(tmp_path, name, content, said):

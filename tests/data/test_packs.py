@@ -100,7 +100,7 @@ def test_on_the_hub_the_revision_and_the_configuration_are_those_of_the_recipe(m
     [
         ("pack:tofo", {}, "no pack 'tofo'. Did you mean 'tofu'"),
         ("pack:lume", {}, "not on the hub. Fetch .*lume-llm-unlearning at b2fa8f9c"),
-        ("pack:tofu:nowhere", {}, "nowhere/full: 0 files of this name"),
+        ("pack:tofu:nowhere", {}, "nowhere/full: 0 files have this name"),
         ("pack:tofu", {"question_key": "q"}, "sets its own question_key"),
     ],
 )

@@ -78,5 +78,5 @@ def test_a_corpus_is_read_line_by_line_and_no_more_of_it_is_held_than_the_sample
     next(read)
     with pytest.raises(InputError, match=r"damaged\.jsonl, line 2, column 2: not JSON"):
         next(read)
-    with pytest.raises(InputError, match="holds no rows"):
+    with pytest.raises(InputError, match="has no rows"):
         load_passages(written(tmp_path / "none.jsonl", []))

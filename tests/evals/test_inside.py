@@ -156,7 +156,7 @@ def test_a_model_whose_weights_are_elsewhere_is_refused(model):
         here, name = False, "http://host/v1#m"
 
     questions = list(SETTINGS.build_questions(ITEMS, [VIEW]).values())
-    with pytest.raises(InputError, match="weights of http://host/v1#m are not here"):
+    with pytest.raises(InputError, match="http://host/v1#m has none"):
         SETTINGS.collect(Served(), questions)
 
 

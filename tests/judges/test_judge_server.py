@@ -186,7 +186,7 @@ def test_a_url_that_is_none_or_holds_a_secret_is_refused_without_showing_it(url,
 
 def test_a_key_that_would_break_the_header_is_refused_without_showing_it(monkeypatch):
     monkeypatch.setenv(VARIABLE, "sk-1234\r\nX-Evil: 1")
-    with pytest.raises(InputError, match="plain ASCII") as error:
+    with pytest.raises(InputError, match="than ASCII") as error:
         Client(ServerSettings(url="http://host/v1", model="m"), Ledger(Limits()))
     assert "sk-1234" not in str(error.value)
 

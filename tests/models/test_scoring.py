@@ -192,5 +192,5 @@ def test_a_questions_own_tokens_are_found_inside_the_template(items, template):
         start, stop = prompter.question_span("Other things?")
         around = [prompter.decode(part) for part in (ids[:first], ids[last:])]
         assert around == [prompter.decode(part) for part in (other[:start], other[stop:])]
-    with pytest.raises(InputError, match="not found in the rendered chat"):
+    with pytest.raises(InputError, match="the rendered chat lacks"):
         prompter.question_span(" ")

@@ -128,7 +128,7 @@ def test_data_without_a_table_of_edges_has_none(tmp_path):
 @pytest.mark.parametrize(
     ("text", "named"),
     [
-        ("contract\nA_B\n", r"edges.csv, line 2: no row of the compiler's table \('first'\)"),
+        ("contract\nA_B\n", r"edges.csv, line 2: not a row of the compiler's table \('first'\)"),
         (f"{HEAD},sales,,,A,B\n", "line 2: .*an edge without an id"),
         (f"{HEAD}A_B,sales,,,A,\n", "line 2: .*or a party"),
         (f"{HEAD}A_B\n", "line 2: .*or a party"),

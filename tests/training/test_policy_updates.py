@@ -249,7 +249,7 @@ def test_scores_that_cannot_be_learnt_from_are_refused():
     rollouts = drawn(policy)
     with pytest.raises(InputError, match="there are 3 scores for 12 replies"):
         policy.step(rollouts, [1.0] * 3)
-    with pytest.raises(InputError, match="a reply's score is no finite number"):
+    with pytest.raises(InputError, match="a reply's score is not a finite number"):
         policy.step(rollouts, [float("nan")] * 12)
 
 

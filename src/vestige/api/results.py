@@ -249,7 +249,7 @@ class Audit(Rows):
             hint = closest(subject, [model.subject for model in self.models])
             raise InputError(f"the audit has no unlearned model {one_line(subject)!r}. {hint}")
         if len(found) > 1:
-            raise InputError(f"{one_line(subject)} was judged for {len(found)} forget sets. Look through `models`")
+            raise InputError(f"{one_line(subject)} was judged for {len(found)} forget sets. Read `models`")
         return found[0]
 
     @property

@@ -318,7 +318,7 @@ def left_as_it_was(model: "PreTrainedModel") -> Iterator[None]:
 
 def _gone() -> "LoadedModel":
     raise InputError(
-        "answers that an attack had asked for are gone, and its training has gone on since. Delete the attack's folder "
+        "stored answers of the attack are missing, and its training has continued since. Delete the attack's folder "
         "and run again"
     )
 

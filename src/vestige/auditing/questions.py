@@ -79,7 +79,7 @@ class Questions:
                 place = items.index(repeated)
                 raise InputError(
                     f", {part.name}, has {times} scores on one question "
-                    f"({one_line(part.questions[place], width=80)!r}). Leave one."
+                    f"({one_line(part.questions[place], width=80)!r}). Keep one."
                 )
             self._known[key] = items
             self._orders.setdefault(len(items), {})[items] = None

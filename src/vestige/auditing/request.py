@@ -178,7 +178,7 @@ def check_request(request: AuditRequest, *, whole: bool = True) -> None:
     splits = request.splits.splits
     forget_name = f"the forget set {one_line(request.splits.forget, width=60)!r}"
     if not splits.get("forget"):
-        raise InputError(f"{forget_name} holds no items")
+        raise InputError(f"{forget_name} has no items. Choose a forget set with items")
     both = {i.id for i in splits["forget"]} & {i.id for i in splits.get("retain", ())}
     if both:
         raise InputError(

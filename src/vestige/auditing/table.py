@@ -184,7 +184,7 @@ def _of_file(path: Path) -> list[tuple[str, Record]]:
             if isinstance(value, list) and value and all(isinstance(row, Mapping) for row in value):
                 lists[name] = value
         if len(lists) > 1:
-            raise InputError(f"{path}: holds several lists of rows ({listed(lists)}). Leave one.")
+            raise InputError(f"{path}: contains several lists of rows ({listed(lists)}). Keep one.")
         for name, rows in lists.items():
             return [(f"{path}, {one_line(name, width=40)}, row {n}", row) for n, row in enumerate(rows, 1)]
     return [(f"{read.source}, {row.place}", row.values) for row in read.rows]
@@ -202,7 +202,7 @@ def _spelled(where: str, row: Record) -> Fields:
         if name in _INDEX:
             continue
         if name in named:
-            raise InputError(f"{where}: two columns have the name {one_line(name, width=40)}. Leave one.")
+            raise InputError(f"{where}: two columns have the name {one_line(name, width=40)}. Keep one.")
         named[name] = value
     return named
 
@@ -277,7 +277,7 @@ def _of_range(where: str, number: float | None, low: float | None, high: float |
     """Return a score as a share of its range: 4 of 1 to 5 is 0.75."""
     low, high = low or 0.0, 1.0 if high is None else high
     if not low < high:
-        raise InputError(f"{where}: the range from {low:g} to {high:g} holds nothing. Give low and high.")
+        raise InputError(f"{where}: the range from {low:g} to {high:g} is empty. Give low below high.")
     if number is None:
         return None
     if not low <= number <= high:
@@ -521,7 +521,7 @@ def _agree(said: _Said, where: str, kind: str, about: str, value: str, allowed: 
     if not value:
         return
     if allowed and value not in allowed:
-        raise InputError(f"{where}: the {kind} {one_line(value)!r} is not one. They are {', '.join(allowed)}")
+        raise InputError(f"{where}: the {kind} {one_line(value)!r} is unknown. Give one of {', '.join(allowed)}")
     first = said.setdefault((kind, about), value)
     if first != value:
         raise InputError(

@@ -141,7 +141,7 @@ def take(
     if not without_controls:
         return taken
     if taken.table is not None:
-        raise InputError("--without-controls goes with logs, since a table does not say its questions. Give logs.")
+        raise InputError("--without-controls needs logs, because a table has no texts of questions. Give logs.")
     return taken._replace(groups=tuple(predicting(group) for group in taken.groups))
 
 

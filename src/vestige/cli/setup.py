@@ -196,7 +196,7 @@ def list_command(kind: str = "", of: Sequence[str] = (), as_json: bool = False) 
     elif kind == "settings":
         rows = _settings(of)
     elif kind not in _KINDS:
-        raise InputError(f"nothing called {kind!r} to list. {closest(kind, list(_KINDS))}")
+        raise InputError(f"there is no list {kind!r}. {closest(kind, list(_KINDS))}")
     elif of:
         raise InputError(f"`vestige list {kind}` takes no name. Leave {of[0]!r} out")
     else:
@@ -294,7 +294,7 @@ def _settings(words: Sequence[str]) -> list[TextByName]:
 
         rows = [(f"{name}.{key}", row) for key, row in described(cast("type[BaseModel]", find_method(name))).items()]
         if not rows:
-            raise InputError(f"{name} has no settings of its own")
+            raise InputError(f"{name} has no settings. See `vestige list settings`")
     return [
         {
             "name": key,

@@ -111,7 +111,7 @@ def read_text(path: Path | str, *, encoding: str = "utf-8", most: int = MOST_REA
     try:
         return read_bytes(path, most=most).decode(encoding).replace("\r\n", "\n").replace("\r", "\n")
     except UnicodeDecodeError as error:
-        raise InputError(f"{path}: not UTF-8 text (byte {error.start})") from error
+        raise InputError(f"{path}: not UTF-8 text (byte {error.start}). Save it as UTF-8") from error
 
 
 class Unpacked(io.RawIOBase):
@@ -257,9 +257,11 @@ def read_json(path: Path) -> Any:
     try:
         return json.loads(read_bytes(path).decode("utf-8-sig"))
     except json.JSONDecodeError as error:
-        raise InputError(f"{path}, line {error.lineno}, column {error.colno}: not JSON ({error.msg})") from error
+        raise InputError(
+            f"{path}, line {error.lineno}, column {error.colno}: not JSON ({error.msg}). Correct it"
+        ) from error
     except UnicodeDecodeError as error:
-        raise InputError(f"{path}: not UTF-8 text (byte {error.start})") from error
+        raise InputError(f"{path}: not UTF-8 text (byte {error.start}). Save it as UTF-8") from error
     except InputError:
         raise
     except (ValueError, RecursionError) as error:
@@ -288,9 +290,11 @@ def read_jsonl(path: Path) -> Iterator[Any]:
             try:
                 yield json.loads(line)
             except json.JSONDecodeError as error:
-                raise InputError(f"{path}, line {number}, column {error.colno}: not JSON ({error.msg})") from error
+                raise InputError(
+                    f"{path}, line {number}, column {error.colno}: not JSON ({error.msg}). Correct it"
+                ) from error
             except UnicodeDecodeError as error:
-                raise InputError(f"{path}, line {number}: not UTF-8 text") from error
+                raise InputError(f"{path}, line {number}: not UTF-8 text. Save it as UTF-8") from error
             except (ValueError, RecursionError) as error:
                 raise InputError(
                     f"{path}, line {number}: JSON that cannot be read ({type(error).__name__}: {error})"

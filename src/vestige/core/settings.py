@@ -133,9 +133,9 @@ def read_toml(path: Path) -> Fields:
     try:
         return tomllib.loads(read_text(path, encoding="utf-8-sig"))
     except FileNotFoundError as error:
-        raise InputError(f"no settings file at {path}") from error
+        raise InputError(f"there is no settings file {path}. Check the path") from error
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise InputError(f"{path}: not TOML ({error})") from error
+        raise InputError(f"{path}: not TOML ({error}). Correct the file") from error
 
 
 def packaged_toml(package: str, *path: str) -> Fields:

@@ -333,10 +333,10 @@ def named_splits(
     if retain is None:
         notes[0] += f"; {len(splits['retain'])} kept"
     if not splits["forget"]:
-        raise InputError(f"the forget set {one_line(forget, width=60)!r} is not among the rows that --limit leaves")
+        raise InputError(f"the forget set {one_line(forget, width=60)!r} is not within --limit. Raise --limit")
     retained_questions = {normalised(i.question) for i in splits.get("retain", ())}
     if both := next((i.question for i in splits["forget"] if normalised(i.question) in retained_questions), None):
-        raise InputError(f"the question {one_line(both, width=60)!r} is in the forget and in the retain set")
+        raise InputError(f"the question {one_line(both, width=60)!r} is in the forget and the retain set. Remove one")
     warnings = [_doubled(corpus), said_of_rewordings(splits["forget"], splits.get("retain", ()))]
     notes += [f"warning: {warning}" for warning in warnings if warning]
     name = _name_of(corpus, forget, splits["forget"])
@@ -617,7 +617,7 @@ def held_apart(splits: NamedSplits, *, most: int, seed: int) -> HeldOutSplits:
         if len(items) < 2:
             raise InputError(
                 f"the {name} set of {one_line(splits.forget, width=60)!r} has too few items to choose on some and "
-                f"report on others ({len(items)}). At least 2 are needed"
+                f"report on others ({len(items)}). Give at least 2"
             )
         # At most half, so that more items are reported on than chosen by.
         n = min(most, len(items) // 2)

@@ -361,12 +361,12 @@ def _stored(folder: Path, identity: Record, *, fresh: bool) -> Fields | None:
     Reject a folder with foreign files, and another data set without `fresh`.
     """
     if folder.exists() and not folder.is_dir():
-        raise InputError(f"{folder}: a file of that name is in the way. Give another --output-dir")
+        raise InputError(f"{folder}: a file with this name exists. Give another --output-dir")
     if not folder.exists() or not any(folder.iterdir()):
         return None
     # This applies even with --fresh: it may be the home directory.
     if not (folder / MANIFEST).is_file():
-        raise InputError(f"{folder}: holds other files and no compiled data set. Give another --output-dir")
+        raise InputError(f"{folder}: contains other files and no compiled data set. Give another --output-dir")
     if fresh:
         refuse_strangers(folder, folder.iterdir())
         return None

@@ -163,7 +163,7 @@ def build_graph(name: str, edges: Iterable[Edge], *, parts: Mapping[int, str] | 
             id_ = edge.id
             check_label(id_, f"{name}: edge")
         if id_.startswith(HOLDOUT_PREFIX):
-            raise InputError(f"{name}: edge {shown(id_)}: ids that begin with {HOLDOUT_PREFIX!r} are taken")
+            raise InputError(f"{name}: edge {shown(id_)}: ids must not begin with {HOLDOUT_PREFIX!r}. Rename the edge")
         if id_ in by_id:
             raise InputError(f"{name}: two edges have the id {shown(id_)}. Give each an id of its own")
         by_id[id_] = edge._replace(id=id_)
@@ -396,8 +396,8 @@ def select_items(items: Sequence[Item], selector: str, *, seed: int, source: str
             edge = one_line(value or part, width=40)
             hint = f"Did you mean {f'edge:{edge}'!r}?" if edge in edges else "Give a file of the items"
             raise InputError(
-                f"{one_line(selector, width=60)!r} names no items: it is no file, and {source} has no graph to select "
-                f"from. {hint}"
+                f"{one_line(selector, width=60)!r} selects no items: it is not a file, and {source} has no graph. "
+                f"{hint}"
             )
     return tuple(i for i in items if i.edge in chosen or i.group in types)
 

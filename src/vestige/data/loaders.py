@@ -72,7 +72,7 @@ def folder_table(path: Path, *, split: str, config: str | None) -> SourceTable:
             stored = datasets.load_dataset(location, name=config, split=split)
     # A damaged folder can fail in any of a dozen libraries, each with its own errors.
     except Exception as error:
-        raise InputError(f"{path}: not a dataset that can be read ({_reason(error)})") from error
+        raise InputError(f"{path}: the data set cannot be read ({_reason(error)}). Check the folder") from error
     if stored is None:
         raise InputError(f"{path}: no split {split!r}. It has {shown(splits)}. Set --split")
     return _table(str(path), stored)
@@ -109,7 +109,7 @@ _NOT_DECODED = re.compile(r"(?:Image|Audio|Video|Pdf)\(")
 
 def _table(source: str, stored: "Dataset") -> SourceTable:
     if not len(stored):
-        raise InputError(f"{source}: holds no rows")
+        raise InputError(f"{source}: has no rows. Give data with rows")
     # Decoding pictures or sound would need libraries that no question uses.
     used = [name for name, feature in stored.features.items() if not _NOT_DECODED.search(repr(feature))]
     rows = tuple(TableRow(f"row {i}", dict(row)) for i, row in enumerate(stored.select_columns(used), 1))
@@ -223,7 +223,7 @@ class Pack(Settings):
         files = self._files(split)
         if len(files) != 1:
             stem, endings = Path(self.folder).expanduser() / split.file, ", ".join(FORMS)
-            raise InputError(f"{stem}: {len(files)} files of this name, with endings {endings}. Give one")
+            raise InputError(f"{stem}: {len(files)} files have this name, with the suffixes {endings}. Keep one")
         if split.sha256 and file_digest(files[0]) != split.sha256:
             raise InputError(
                 f"{files[0]} is not the published file ({self.files}), whose SHA-256 is {split.sha256}. For data of "
@@ -329,7 +329,7 @@ def source_table(source: str | Path, *, split: str, config: str | None) -> Sourc
     except InputError:
         raise
     except ValueError as error:  # A NUL in the name.
-        raise InputError(f"{one_line(repr(str(source)))}: no file can have this name") from error
+        raise InputError(f"{one_line(repr(str(source)))}: no file can have this name. Check it") from error
     # A missing path must not become a name that is sent to the hub.
     if isinstance(source, Path) or path.suffix.lower() in FORMS or not _HUB_ID.fullmatch(source):
         raise InputError(
@@ -402,7 +402,7 @@ def load_passages(source: str | Path, *, n: int | None = None, seed: int = 0) ->
             yield _passage(row.values.get(_TEXT), str(title) if usable(title) else "")
         # The check comes after the last row because some rows may lack a column.
         if _TEXT not in names:
-            has = "holds no rows"
+            has = "has no rows. Give a file with rows"
             if names:
                 has = f"no column {shown([_TEXT])}; it has {shown(names)}"
             raise InputError(f"{name}: {has}")

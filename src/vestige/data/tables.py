@@ -41,12 +41,12 @@ def read_table(path: Path) -> SourceTable:
     """Return the rows of the file at `path`, read by its extension."""
     reader = FORMS.get(path.suffix.lower())
     if packed_as(path):
-        raise InputError(f"{path}: is packed. Unpack it first.")
+        raise InputError(f"{path}: the file is compressed. Decompress it first.")
     if reader is None:
-        raise InputError(f"{path}: unknown extension {path.suffix!r}. Known: {', '.join(FORMS)}")
+        raise InputError(f"{path}: unknown suffix {path.suffix!r}. Give one of {', '.join(FORMS)}")
     content = file_bytes(path)
     if not content.removeprefix(_BOM).strip():
-        raise InputError(f"{path}: the file is empty")
+        raise InputError(f"{path}: the file is empty. Give a file with rows")
     return reader(str(path), content)
 
 
@@ -61,7 +61,7 @@ def file_bytes(path: Path) -> bytes:
     try:
         return as_utf8(read_bytes(path))
     except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror or error})") from error
+        raise InputError(f"{path}: cannot be read ({error.strerror or error}). Check the path") from error
 
 
 def as_utf8(content: bytes) -> bytes:
@@ -99,7 +99,7 @@ def text_lines(path: Path) -> list[str]:
         if "\0" in line:
             raise InputError(f"{path}, line {number}: holds a NUL character. Remove it")
     if not any(lines):
-        raise InputError(f"{path}: holds no line")
+        raise InputError(f"{path}: the file has no lines. Give a file with rows")
     return [line for line in lines if line]
 
 
@@ -112,7 +112,7 @@ def streamed(path: Path) -> Iterator[TableRow]:
         with open_input(path) as file:
             yield from _rows_of(str(path), file)
     except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror or error})") from error
+        raise InputError(f"{path}: cannot be read ({error.strerror or error}). Check the path") from error
 
 
 def column_names(path: Path) -> frozenset[str]:
@@ -144,7 +144,7 @@ def parsed(source: str, text: str, *, line: int | None = None) -> Any:
         return json.loads(text, object_pairs_hook=_no_key_twice, parse_constant=_no_constant, parse_float=_number)
     except json.JSONDecodeError as error:
         where = f"{source}, line {line or error.lineno}, column {error.colno}"
-        raise InputError(f"{where}: not JSON ({error.msg})") from error
+        raise InputError(f"{where}: not JSON ({error.msg}). Correct the file") from error
     except InputError:
         raise
     except (ValueError, RecursionError) as error:
@@ -183,7 +183,7 @@ def separated(source: str, content: bytes, delimiters: str) -> Iterator[tuple[in
                 yield number, cells
             number = reader.line_num + 1
     except csv.Error as error:
-        raise InputError(f"{source}, line {number}: cannot be split into cells ({error})") from error
+        raise InputError(f"{source}, line {number}: cannot be split into cells ({error}). Correct it") from error
 
 
 DELIMITERS = ",;\t|"
@@ -198,7 +198,7 @@ _LONGEST = 2**31 - 1
 def _table(source: str, rows: Iterable[TableRow]) -> SourceTable:
     rows = tuple(rows)
     if not rows:
-        raise InputError(f"{source}: holds no rows")
+        raise InputError(f"{source}: has no rows. Give a file with rows")
     names: dict[str, None] = {}
     for row in rows:
         names |= dict.fromkeys(row.values)

@@ -247,7 +247,7 @@ def _check(by_id: Mapping[str, object], view: View) -> None:
     """Reject an empty summary, and one with skipped items only."""
     # Without a forget set, all items form one split with the name of the view.
     if not view.splits.get("forget") and not view.splits.get(view.forget):
-        raise InputError(f"the forget set {one_line(view.forget, width=60)!r} holds no items to sum up")
+        raise InputError(f"the forget set {one_line(view.forget, width=60)!r} has no items. Check its name")
     asked = itertools.chain.from_iterable(view.splits.values())
     missing = [item for item in asked if item not in by_id]
     if missing:

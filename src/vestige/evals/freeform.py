@@ -179,7 +179,7 @@ class FreeformSettings(LeakJudgeSettings, Evaluation):
         for question in questions:
             if not normalised(question.item.answer):
                 raise InputError(
-                    f"the question {one_line(question.item.question, width=60)!r} has an answer that no reply can match"
+                    f"the question {one_line(question.item.question, width=60)!r} has no matchable answer. Remove it"
                 )
         records: Records = [
             {

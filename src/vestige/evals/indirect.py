@@ -249,5 +249,5 @@ def _loaded_target(subject: LoadedModel, path: str, weights: str) -> LoadedModel
         dtype, path = str(read_spec(folder.spec).settings.get("dtype", "float32")), str(folder.model)
     target = load(ModelSettings(model=path, dtype=dtype, device=device, trust_remote_code=trusted))
     if target.digest().weights != weights:
-        raise InputError(f"{one_line(path, width=120)} is not the target: it has other weights")
+        raise InputError(f"{one_line(path, width=120)} has other weights than the target. Give the target's folder")
     return target

@@ -123,7 +123,7 @@ class InsideSettings(Evaluation):
         Items without wrong answers get a reason. InputError where the weights are not here.
         """
         if not subject.here:
-            raise InputError(f"inside reads the blocks of a model, and the weights of {subject.name} are not here")
+            raise InputError(f"inside needs local weights, and {subject.name} has none. Leave inside out")
         from vestige.models.scoring import answers_inside
 
         compared = [q for q in questions if isinstance(q, Compared)]

@@ -97,7 +97,7 @@ def read_log(path: Path, how: How | None = None) -> Log:
     """
     refuse_special(path)
     if not path.is_file():
-        raise InputError(f"{path}: there is no such log")
+        raise InputError(f"{path}: there is no such log. Check the path")
     how = how or How()
     name = reader_of(path, how.columns.get("score", ""))
     if not name:

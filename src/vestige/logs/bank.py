@@ -80,7 +80,7 @@ def banked(address: str, group: str, role: str = "retrained") -> tuple[GivenLog,
     """
     kind, _, key = address.partition(":")
     if kind != "bank" or not key:
-        raise InputError(f"{one_line(address, width=200)!r} is no bank. Write bank:tofu/llama-3.2-3b/forget01")
+        raise InputError(f"{one_line(address, width=200)!r} is not a bank. Write bank:tofu/llama-3.2-3b/forget01")
     known = keys(role)
     if key not in known:
         kinds = "controls" if role == "retrained" else "target"

@@ -106,7 +106,7 @@ class _Samples:
         if (item, epoch) in self._seen:
             raise InputError(
                 f"{path}: the sample {one_line(item, width=60)} appears twice in epoch "
-                f"{one_line(epoch, width=10)}. Leave one."
+                f"{one_line(epoch, width=10)}. Keep one."
             )
         self._seen.add((item, epoch))
         reply = _text((sample.get("output") or {}).get("completion"))

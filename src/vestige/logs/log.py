@@ -372,7 +372,7 @@ class LogReading:
         )
         columns = (part.ids, part.prompts, part.answers, part.replies)
         if any(len(column) not in (0, len(values)) for column in columns):
-            raise InputError(f"{self.path}: {label} has another number of texts than of scores. The log is damaged.")
+            raise InputError(f"{self.path}: {label} has different numbers of texts and scores. Create the log again.")
         self.parts.append(part)
 
     def _nats_problem(self, name: str, values: Scores) -> str:

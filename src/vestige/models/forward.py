@@ -455,7 +455,7 @@ def _chosen(hidden: Float[Tensor, "B T D"], read: Int[Tensor, " N"]) -> Float[Te
 def _head_given(model: PreTrainedModel, change: Callable[[Tensor], Tensor]) -> Iterator[None]:
     head = model.get_output_embeddings()
     if not isinstance(head, nn.Module):
-        raise InputError(f"{type(model).__name__} names no output head, so its logits cannot be read at chosen places")
+        raise InputError(f"{type(model).__name__} names no output head for its logits. Choose another model")
     handle = head.register_forward_pre_hook(lambda _, inputs: (change(inputs[0]), *inputs[1:]))
     try:
         yield

@@ -140,7 +140,7 @@ class Client:
         self.to, self.ledger = to, ledger
         self._key = os.environ.get(to.key_variable, "").strip()
         if not all("!" <= c <= "~" for c in self._key):
-            raise InputError(f"the key in the environment variable {to.key_variable} holds more than plain ASCII")
+            raise InputError(f"the key in {to.key_variable} contains other characters than ASCII. Correct it")
         self._spellings = _spellings(self._key) if len(self._key) >= _LEAST_SECRET else None
         self.answered = False
         self._stop = asyncio.Event()

@@ -40,7 +40,7 @@ def find(model: str, *, weights: bool = True) -> tuple[Path, str]:
         raise InputError(f"{model}: GGUF files are not read. Take the model's Hugging Face folder")
     refuse_special(path)
     if not path.is_dir():
-        raise InputError(f"no model at {model!r}: neither a local folder nor a hub id of the form org/name")
+        raise InputError(f"no model at {model!r}: neither a local folder nor a hub id (org/name). Check the name")
     # A subject's folder has its weights in model/.
     inner = path / "model"
     within = _holds_model(inner)

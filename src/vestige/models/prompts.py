@@ -539,7 +539,7 @@ class Prompter:
         ids, offsets = encoding["input_ids"], encoding["offset_mapping"]
         span = [i for i, (a, b) in enumerate(offsets) if first < b and a < first + len(text) and a < b]
         if not text or first < 0 or not span:
-            raise InputError(f"the question {one_line(question, width=60)!r} is not found in the rendered chat")
+            raise InputError(f"the rendered chat lacks {one_line(question, width=60)!r}. Change --chat-template")
         self._check_says(ids[span[0] : span[-1] + 1], text, f"the question {one_line(question, width=60)!r}")
         return span[0], span[-1] + 1
 
@@ -557,7 +557,7 @@ class Prompter:
         # The template's suffix is excluded: "im" also occurs in <|im_end|>.
         first = whole.rfind(text, 0, len(whole) - len(self._tail) if whole.endswith(self._tail) else len(whole))
         if not text or first < 0:
-            raise InputError(f"{where}: its answer {one_line(answer, width=40)!r} is not found in the rendered chat")
+            raise InputError(f"{where}: the rendered chat lacks {one_line(answer, width=40)!r}. Change --chat-template")
         if not whole.startswith(prompt) or whole[len(prompt) : first].strip():
             # Some templates put different text before a given answer and before a requested one, such as an empty block
             # of thought. The requested form counts.
@@ -570,7 +570,7 @@ class Prompter:
         # white space has empty ones.
         stop = next((i for i in range(start, len(ids)) if offsets[i][0] >= last), len(ids))
         if stop == start:
-            raise InputError(f"{where}: its answer {one_line(answer, width=40)!r} tokenises to nothing")
+            raise InputError(f"{where}: its answer {one_line(answer, width=40)!r} has no tokens. Correct it")
         if ids[:start] != prompt_ids or whole[last : offsets[stop - 1][1]].strip():
             raise InputError(
                 f"{where}: the tokeniser joins its answer {one_line(answer, width=40)!r} with the text next to it, "

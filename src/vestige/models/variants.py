@@ -90,7 +90,7 @@ class Variants:
     def __init__(self, model: PreTrainedModel, texts: Sequence[Around], *, token_budget: int = TOKEN_BUDGET) -> None:
         """`token_budget` bounds the tokens of a pass."""
         if not texts or not all(text.target for text in texts):
-            raise InputError("a prompt is searched for texts that each have a target of at least one token. Give them")
+            raise InputError("each text of a search needs a target of at least one token. Give the targets")
         self._model, self._texts, self._token_budget = model, tuple(texts), token_budget
         self._context = context_tokens(model)
         self._targets = [torch.tensor(text.target, device=model.device) for text in texts]

@@ -390,7 +390,7 @@ def build_bundle(
             done = subprocess.run(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, check=False)
             if done.returncode:
                 why = one_line(done.stderr.strip().rpartition("\n")[2])
-                raise InputError(f"{sign_with} is no SSH key that can sign: {why}")
+                raise InputError(f"{sign_with} is not an SSH key that can sign: {why}")
     return out / PAGE
 
 

@@ -74,7 +74,7 @@ def read_edges(run: RunFolder) -> tuple[NamedEdge, ...]:
                 edges.append(NamedEdge(row["edge"], name, parties))
         except (KeyError, TypeError, ValueError, csv.Error) as error:
             raise InputError(
-                f"{path}, line {reader.line_num}: no row of the compiler's table ({error}). Compile the data again"
+                f"{path}, line {reader.line_num}: not a row of the compiler's table ({error}). Compile the data again"
             ) from error
     return tuple(edges)
 
@@ -98,7 +98,7 @@ def _party_names(run: RunFolder) -> dict[str, str]:
     try:
         return {node["id"]: node["name"] for node in graph["nodes"] if isinstance(node.get("name"), str)}
     except (TypeError, KeyError, AttributeError) as error:
-        raise InputError(f"{run.graph}: no graph with nodes. Compile the data again") from error
+        raise InputError(f"{run.graph}: the graph has no nodes. Compile the data again") from error
 
 
 REPLIES_SHOWN = 20_000

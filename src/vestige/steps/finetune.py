@@ -68,7 +68,7 @@ def starting_model(model: ModelSettings, vocabulary: Sequence[Item], seed: int) 
 def check_tiny(model: ModelSettings, vocabulary: Sequence[Item]) -> None:
     """Reject a request that a built-in tiny model does not support."""
     if not vocabulary:
-        raise InputError(f"{model.model} makes its tokeniser from data, and there are no items")
+        raise InputError(f"{model.model} needs data for its tokeniser, and there are no items. Give data")
     if model.dtype != "float32":
         raise InputError(f"{model.model} is made in float32 and not in {model.dtype}. Leave --dtype out")
 

@@ -49,7 +49,7 @@ Form = Literal["merged", "adapter"]
 def pick_form(name: str) -> Form:
     """The form of that name."""
     if name not in ("merged", "adapter"):
-        raise InputError(f"a model is saved as merged or adapter, not as {name!r}")
+        raise InputError(f"save must be merged or adapter, and is {name!r}")
     if name == "adapter":
         return "adapter"
     return "merged"

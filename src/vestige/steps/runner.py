@@ -253,7 +253,7 @@ class _Local:
         from joblib.externals.loky import ProcessPoolExecutor
 
         if executor.options:
-            raise InputError("The executor local takes no options. Give --jobs, or another executor.")
+            raise InputError("The executor local has no options. Give --jobs, or another executor.")
         self._folder = tempfile.TemporaryDirectory(prefix="vestige-workers-")
         arguments = os.getpid(), _cards(), self._folder.name
         self._pool = ProcessPoolExecutor(workers, env=ONE_THREAD, initializer=_begin, initargs=arguments)

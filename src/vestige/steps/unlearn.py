@@ -371,7 +371,7 @@ def _answers(request: UnlearnRequest, method: Method, target: LoadedModel, world
         raise InputError(f"the forget set {request.forget!r} holds no items")
     if "retain" in splits and not request.retain_items:
         raise InputError(
-            f"method {request.method!r} needs a retain set, and the data holds nothing but the forget set. Give more "
+            f"method {request.method!r} needs a retain set, and the data contains only the forget set. Give more "
             "data, name what to keep by --retain, or take a method that reads the forget set alone, as npo does"
         )
     if "idk" in splits and not request.idk:

@@ -70,7 +70,7 @@ def train_only(model: PreTrainedModel, layers: Layers, settings: TrainingSetting
     every = blocks(model)
     beyond = [n for n in (layers.read, *layers.update) if not 0 <= n < len(every)]
     if beyond:
-        raise InputError(f"the model has blocks 0 to {len(every) - 1}, not block {beyond[0]}")
+        raise InputError(f"the model has blocks 0 to {len(every) - 1}, not block {beyond[0]}. Choose one of them")
     path = next(name for name, module in model.named_modules() if module is every)
     names = [f"{path}.{n}.{parameter}" for n, parameter in product(layers.update, layers.parameters)]
     present = dict(model.named_modules())

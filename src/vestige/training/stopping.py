@@ -100,7 +100,7 @@ def parse_condition(text: str) -> Condition:
         )
     factor = float(match["number"] or match["factor"] or 1)
     if not math.isfinite(factor):
-        raise InputError(f"the rule {one_line(text, width=40)!r} has no finite bound")
+        raise InputError(f"the rule {one_line(text, width=40)!r} has no finite bound. Give a number")
     return Condition(match["score"], _SIGNS[match["sign"]], factor, match["of"] or "")
 
 

@@ -143,7 +143,7 @@ class Policy:
         if len(scores) != len(rollouts.replies):
             raise InputError(f"there are {len(scores)} scores for {len(rollouts.replies)} replies. Give one to each")
         if not all(map(math.isfinite, scores)):
-            raise InputError("a reply's score is no finite number. Leave the reply out, or give it a score")
+            raise InputError("a reply's score is not a finite number. Leave the reply out, or give it a score")
         aimed = aims(rollouts, torch.tensor(list(scores), dtype=torch.float64), self.settings)
         updates = [self._update(rollouts, aimed, batch) for batch in self._batches(len(scores))]
         self.n_steps += 1
