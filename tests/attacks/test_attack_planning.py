@@ -5,8 +5,6 @@ from typing import get_args
 import pytest
 
 from vestige.artifacts.audits import PlannedAttack
-from vestige.attacks.enhanced import EnhancedSettings
-from vestige.attacks.gcg import POINTS, GcgSettings
 from vestige.attacks.in_context import (
     asked_with_facts,
     ends_of,
@@ -16,6 +14,7 @@ from vestige.attacks.in_context import (
     with_facts,
 )
 from vestige.attacks.planning import attack_of, plan_all
+from vestige.attacks.prompts import POINTS, EnhancedSettings, GcgSettings
 from vestige.attacks.quantize import QuantizeSettings
 from vestige.attacks.relearn import Material, RelearnSettings
 from vestige.auditing.settings import AuditSettings
@@ -202,7 +201,7 @@ def test_what_a_search_takes_is_known_before_it():
         plan = one.plan(SPLITS, seed=0).plan
         # What a plan keeps says as much as the settings that it was made by.
         assert attack_of(plan).passes(plan) == one.passes(plan)
-        return getattr(one, "most_steps", 0), one.passes(plan)
+        return getattr(one, "steps", 0), one.passes(plan)
 
     suffix = takes(GcgSettings(items=3, steps=10, width=20))
     # Ten steps: 20 candidates, a gradient and a look at the winner each, two looks at the start; three texts.

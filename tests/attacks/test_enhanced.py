@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from vestige.attacks.enhanced import (
-    EnhancedSettings,
     GuideReply,
     PrefixObjective,
     distance,
@@ -18,7 +17,8 @@ from vestige.attacks.enhanced import (
     repetition,
     samples_of,
 )
-from vestige.attacks.gcg import around, deployed
+from vestige.attacks.gcg import around
+from vestige.attacks.prompts import EnhancedSettings, deployed
 from vestige.core.errors import InputError
 from vestige.models.blocks import blocks
 from vestige.models.load import LoadedModel

@@ -9,7 +9,8 @@ from itertools import product
 import pytest
 import torch
 
-from vestige.attacks.gcg import GcgSettings, SearchState, admissible, around, deployed, find_prompt, kept_in, places_of
+from vestige.attacks.gcg import SearchState, admissible, around, find_prompt, kept_in, places_of
+from vestige.attacks.prompts import GcgSettings, deployed
 from vestige.core.errors import InputError
 from vestige.core.files import read_json, write_json
 

@@ -6,21 +6,18 @@ import pytest
 
 from vestige.artifacts.records import SHUFFLED
 from vestige.attacks.gcg import (
-    POINTS,
     Place,
     admissible,
     around,
     as_ids,
-    asked_with_prompt,
-    deployed,
     ids_in,
     inner_texts,
     kept_in,
     place_of,
     places_of,
     target_of,
-    tokens_at,
 )
+from vestige.attacks.prompts import POINTS, asked_with_prompt, deployed, tokens_at
 from vestige.core.errors import InputError
 from vestige.core.items import Item
 from vestige.models.prompts import Prompter

@@ -9,7 +9,7 @@ import audited
 from vestige.artifacts.audits import read_outcome, read_plan
 from vestige.artifacts.layout import AttackFolder, RunFolder
 from vestige.artifacts.records import TOKENS_BOUND, read_prompt
-from vestige.attacks.gcg import POINTS
+from vestige.attacks.prompts import POINTS
 from vestige.auditing import run as study
 from vestige.auditing.forecast import forecast_audit
 from vestige.auditing.gather import read_answers

@@ -15,16 +15,15 @@ from vestige.artifacts.audits import (
     PromptLine,
     Soundness,
     SoundnessLine,
-    write_soundness,
 )
 from vestige.artifacts.layout import AttackFolder, EvalFolder, RunFolder
-from vestige.artifacts.records import KeptPrompt, SampleReply, write_collected, write_prompt, write_scores
+from vestige.artifacts.records import KeptPrompt, SampleReply, write_collected, write_scores
 from vestige.artifacts.scores import Source
 from vestige.auditing.gather import QA_FORCED, freeform_attacks, read_answers, with_replies, with_soundness
 from vestige.auditing.ground import Case
 from vestige.core.errors import InputError
 from vestige.core.files import write_json, write_jsonl
-from vestige.core.store import SCHEMA, write_sealed
+from vestige.core.store import SCHEMA, save, write_sealed
 from vestige.evals.qa import QASettings
 
 
@@ -170,25 +169,9 @@ def test_a_found_prompt_comes_with_what_became_of_the_replies_it_was_searched_fo
     # Verified, given without it: brought, given anyway, lost, neither.
     both = [(True, False), (True, True), (False, True), (False, False)]
     samples = tuple(SampleReply("Which?", "oak", "elm", with_it, True, "ash", without) for with_it, without in both)
-    write_prompt(
-        place,
-        KeptPrompt(
-            text="a <b>",
-            ids=(1, 2, 3),
-            placement="suffix",
-            loss=0.5,
-            claimed=True,
-            verified=False,
-            ended="steps",
-            steps=3,
-            admissible_bits=6.0,
-            spent={},
-            seen_bits=None,
-            bounds_bits={},
-            samples=samples,
-            points={},
-        ),
-    )
+    ended = {"claimed": True, "verified": False, "ended": "steps", "steps": 3, "loss": 0.5, "admissible_bits": 6.0}
+    costs = {"spent": {}, "seen_bits": None, "bounds_bits": {}, "points": {}}
+    save(place.prompt, KeptPrompt("a <b>", (1, 2, 3), "suffix", samples=samples, **ended, **costs))
     case = read_case(run, plan(attacked=(AttackPlace("ga", "gcg n=4", "x"),)))
     assert case.plan.prompts == (PromptLine("ga", "gcg n=4", "suffix", "a <b>", 3, True, 4, 2, 2, 1),)
 
@@ -197,14 +180,14 @@ def test_what_is_known_of_the_data_comes_with_the_case(run):
     asked = replace(plan(), data="d")
     assert read_case(run, asked).plan.soundness == ()
     line = SoundnessLine("copied items", False, None, 0.01, "3 of 20 are copies")
-    write_soundness(run.soundness, Soundness("edge:A_B", (line,), {}, "d"))
+    save(run.soundness, Soundness("edge:A_B", (line,), {}, "d"))
     assert read_case(run, asked).plan.soundness == (line,)
     # What leaks and is set apart decides nothing of what is judged.
     entailed = SoundnessLine("entailed answers", False, None, None, "1 of 3 answers is stated by retained contracts.")
     apart = replace(asked, scopes={asked.splits["forget"][0]: "entailed"})
     for leaking, sound in ((asked.splits["forget"][:1], True), (asked.splits["forget"][:2], False)):
         known = Soundness("edge:A_B", (entailed,), {}, "d", leaking={"entailed answers": leaking})
-        write_soundness(run.soundness, known)
+        save(run.soundness, known)
         assert [one.sound for one in read_case(run, apart).plan.soundness] == [sound]
     # A forget set of the same name with other items is another one.
     assert read_case(run, replace(asked, data="e")).plan.soundness == ()

@@ -133,7 +133,7 @@ def test_a_chain_is_answered_by_its_own_answer_where_it_has_one():
     assert puts[first.id]["khop"] == ("Who counts them 0?", "Ann.")
     assert puts[second.id]["khop"] == ("Who counts them 1?", second.answer)
     # Words that answer the item's own question answer no chain that asks for another thing.
-    record = {**freeform.labels(first), "fact": None, "accepted": [], "wrong": [], "forms": {}}
+    record = freeform.forms_record(first)
     form = {"asked": first.khop, "reply": first.answer, "finish": "stop", "answer": "Ann."}
     assert FreeformSettings.score({**record, "forms": {"khop": form}})["generate_khop/leaked"] == 0.0
     assert (

@@ -13,6 +13,7 @@ from synthetic_run import HOSTILE, IMAGE, SCRIPT, write_run
 from vestige.artifacts.layout import ProbeFolder
 from vestige.core.errors import InputError
 from vestige.core.ids import content_id
+from vestige.core.store import write_sealed
 from vestige.metrics import intervals
 from vestige.report import build_report
 from vestige.report.holes import headline, read_probe, sentence, standing
@@ -104,6 +105,8 @@ def test_names_that_are_markup_stay_names(tmp_path):
         for word in ("latent", "target at another seed", "not valid"):
             text = text.replace(json.dumps(word), hostile)
         (path / name).write_text(text, encoding="utf-8")
+    summary = path / "summary.json"
+    write_sealed(summary, {part: json.loads(summary.read_text())[part] for part in ("identity", "table")})
     provenance = {"command": IMAGE, "models": {"target": IMAGE, "unlearned": IMAGE}, "times": {"started": IMAGE}}
     (path / "provenance.json").write_text(json.dumps(provenance))
     page = build_report(path).read_text(encoding="utf-8")
@@ -128,6 +131,7 @@ def test_the_tables_hold_every_hole_and_the_form_of_table_1(folder):
 def test_a_folder_with_groups_of_an_earlier_version_is_still_read(tmp_path):
     path = write_probe(tmp_path / "holes", candidates())
     summary = json.loads((path / "summary.json").read_text())
+    del summary["files"], summary["seal"]
     summary["table"] |= {"naming": "named by their terms", "groups": [{"name": "harbour", "n": 13, "by_source": {}}]}
     (path / "summary.json").write_text(json.dumps(summary))
     (path / "provenance.json").unlink()

@@ -9,8 +9,7 @@ import torch
 import audited
 from vestige.artifacts.layout import AttackFolder, RunFolder, SubjectFolder
 from vestige.artifacts.records import read_prompt
-from vestige.attacks.enhanced import EnhancedSettings
-from vestige.attacks.gcg import POINTS, GcgSettings
+from vestige.attacks.prompts import POINTS, EnhancedSettings, GcgSettings
 from vestige.core.errors import InputError
 from vestige.core.files import read_json, read_jsonl
 from vestige.evals.base import view_of

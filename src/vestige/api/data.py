@@ -75,12 +75,10 @@ def check_data(
     from vestige.artifacts.layout import RunFolder
     from vestige.data.corpus import named_splits, refuse_nothing_kept
     from vestige.data.findings import SoundnessSettings
-    from vestige.steps.check_data import CheckRequest
-    from vestige.steps.check_data import check_data as check
+    from vestige.data.soundness import check_data as check
 
     corpus = corpus_of(data)
     splits = named_splits(corpus, selector(forget), retain=selector(retain))
     refuse_nothing_kept(corpus, splits)
-    request = CheckRequest(splits, checks or SoundnessSettings(), seed)
     say_notes(splits)
-    return check(RunFolder(Path(output_dir)), request)
+    return check(RunFolder(Path(output_dir)), splits, checks or SoundnessSettings(), seed=seed)

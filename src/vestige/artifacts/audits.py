@@ -11,14 +11,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import ClassVar, Literal, TypeVar
 
-from vestige.artifacts.layout import AuditFolder
-from vestige.artifacts.records import SHUFFLED, KeptPrompt
+from vestige.artifacts.layout import AttackFolder, AuditFolder, EvalFolder, RunFolder
+from vestige.artifacts.records import SHUFFLED, KeptPrompt, check_bytes
 from vestige.artifacts.scores import QuestionType, Source
 from vestige.core.errors import InputError
 from vestige.core.estimates import Estimate, to_json
-from vestige.core.ids import content_id
+from vestige.core.ids import content_id, file_digest
 from vestige.core.items import Luck, Scope
-from vestige.core.store import load, read_sealed, save, typed, write_sealed
+from vestige.core.store import load, read_sealed, typed, write_sealed
 from vestige.core.text import Fields, Items, Names, NumberByName, Record, Sentences, TextByName, one_line
 
 
@@ -778,14 +778,20 @@ def read_plan(folder: AuditFolder) -> AuditPlan:
     return _read(folder.plan, AuditPlan)
 
 
-def write_outcome(folder: AuditFolder, outcome: AuditOutcome) -> None:
-    """Write the audit's outcome."""
-    write_sealed(folder.outcome, to_json(outcome))
+def write_outcome(folder: AuditFolder, outcome: AuditOutcome, basis: str = "") -> None:
+    """Write the audit's outcome, with the digest of plan, answers and code (`basis`) that it follows from."""
+    write_sealed(folder.outcome, {**to_json(outcome), "basis": basis})
 
 
 def read_outcome(folder: AuditFolder) -> AuditOutcome:
     """The outcome. One that lacks something is refused by file and field."""
     return _read(folder.outcome, AuditOutcome)
+
+
+def check_table(folder: AuditFolder, plan: AuditPlan) -> None:
+    """Refuse a score table that is gone, or is not the one that the plan was made of."""
+    if not folder.scores.is_file() or file_digest(folder.scores) != plan.table:
+        raise InputError(f"{folder.scores} is gone or was changed after it was written. Judge the scores again.")
 
 
 def read_judgements(folder: AuditFolder) -> tuple[DatedJudgement, ...]:
@@ -794,6 +800,21 @@ def read_judgements(folder: AuditFolder) -> tuple[DatedJudgement, ...]:
         return ()
     stored = read_sealed(folder.judgements, "judgements")["judgements"]
     return typed(folder.judgements, tuple[DatedJudgement, ...], stored, remedy="Delete it, and judge again")
+
+
+def checked_places(run: RunFolder, folder: AuditFolder) -> Sequence[AskedPlace]:
+    """The evaluations of an audit. Refused unless the audit, its attacks and all answers are as they were written."""
+    plan = read_plan(folder)
+    read_judgements(folder)
+    if folder.apart.exists():
+        read_sealed(folder.apart)
+    if plan.table:
+        check_table(folder, plan)
+    for attack in plan.attacked:
+        read_sealed(AttackFolder(run.path / attack.path).done)
+    for place in plan.evaluations:
+        check_bytes(EvalFolder(run.path / place.path))
+    return plan.evaluations
 
 
 def read_sealed_plan(folder: AuditFolder) -> SealedPlan | None:
@@ -814,11 +835,6 @@ def sealed_digest(plan: Record, settings: Record) -> str:
     """Return the plan's digest, which can be published before any model is scored."""
     # The digest is not shortened, since others compare it and must not find a collision.
     return content_id({"plan": plan, "settings": settings}, length=64)
-
-
-def write_sealed_plan(folder: AuditFolder, sealed: SealedPlan) -> None:
-    """Write the plan and its digest."""
-    write_sealed(folder.sealed, asdict(sealed))
 
 
 def write_judgements(folder: AuditFolder, judgements: Sequence[DatedJudgement]) -> None:
@@ -858,11 +874,6 @@ def exit_code(lines: tuple[SoundnessLine, ...]) -> int:
     if not lines or any(line.sound is None for line in lines):
         return 4
     return 0
-
-
-def write_soundness(path: Path, soundness: Soundness) -> None:
-    """Write the results of the checks."""
-    save(path, soundness)
 
 
 def read_soundness(path: Path) -> Soundness:

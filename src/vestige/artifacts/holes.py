@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from vestige.artifacts.layout import ProbeFolder
 from vestige.core.estimates import Estimate, to_json
 from vestige.core.files import write_json, write_jsonl
-from vestige.core.store import AGAIN, SCHEMA, load, read_rows, read_versioned, refuse_another
+from vestige.core.store import AGAIN, SCHEMA, read_rows, read_versioned, refuse_another, typed, unsealed, write_sealed
 from vestige.core.text import Fields, NumberMapping, Record, TextMapping
 
 LEARNING = "latent"
@@ -185,13 +185,14 @@ def write_tested(folder: ProbeFolder, tested: Sequence[Tested], table: HoleTable
     folder.summary.unlink(missing_ok=True)
     write_jsonl(folder.tested, map(asdict, tested))
     write_jsonl(folder.holes, ({name: getattr(t, name) for name in HOLE_FIELDS} for t in tested if t.hole))
-    write_json(folder.summary, {"schema": SCHEMA, "identity": dict(identity), "table": to_json(table)})
+    # What the page shows was not changed since.
+    write_sealed(folder.summary, {"identity": identity, "table": to_json(table)}, [folder.tested, folder.holes])
 
 
 def read_table(folder: ProbeFolder) -> tuple[HoleTable, Fields]:
     """Read the table, with the identity of its inputs."""
-    identity = read_versioned(folder.summary, "identity")["identity"]
-    return load(folder.summary, HoleTable, part="table", remedy=AGAIN), identity
+    stored = unsealed(folder.summary, read_versioned(folder.summary, "identity", "table"))
+    return typed(folder.summary, HoleTable, stored["table"], remedy=AGAIN), stored["identity"]
 
 
 def read_tested(folder: ProbeFolder) -> list[Tested]:

@@ -192,8 +192,6 @@ class AuditFolder:
     """When these answers were judged, at which margins, and with which verdicts. The first stays."""
     outcome = Entry("outcome.json")
     """The outcome. Rebuilt from the scores without a model."""
-    judged = Entry("judged.json")
-    """The digest of the answers, plan and code behind the outcome, so that unchanged audits are not judged again."""
 
     def places(self, task: str) -> Path:
         """Return the file with the location of one task's answers."""

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from vestige.core.errors import InputError
-from vestige.core.files import read_json, write_json
+from vestige.core.files import read_json
 from vestige.core.ids import content_id, file_digest
+from vestige.core.store import unsealed, write_sealed
 from vestige.core.text import Fields, TextByName, one_line
 
 _PACKAGES = ("vestige", "torch", "transformers", "peft", "tokenizers", "safetensors", "numpy")
@@ -93,7 +94,7 @@ def _git(*words: str, cwd: Path) -> str:
 
 def write_provenance(path: Path, watch: Stopwatch, **details: Any) -> None:
     """Record what made an output: this process's command, versions and hardware, its times, and `details`."""
-    write_json(
+    write_sealed(
         path,
         {
             "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
@@ -113,8 +114,8 @@ def write_provenance(path: Path, watch: Stopwatch, **details: Any) -> None:
 
 
 def odd_tokens_told(path: Path) -> str:
-    """Return sentences about items that the model reads differently from their text, or ""."""
-    stored = read_provenance(path) if path.exists() else {}
+    """How many items of an evaluation its model reads otherwise than they are written, in sentences. "" for none."""
+    stored = read_provenance(path)
     control, unknown = stored.get("control_tokens"), stored.get("unknown_tokens")
     sentences = []
     if isinstance(control, dict) and isinstance(control.get("tokens"), list) and isinstance(control.get("items"), int):
@@ -132,14 +133,19 @@ def odd_tokens_told(path: Path) -> str:
 
 
 def read_provenance(path: Path) -> Fields:
-    """Return the record of `write_provenance`. Reject one with wrong types, since pages show it."""
+    """What `write_provenance` put down, nothing without a file. One that was changed is refused, since pages show it.
+
+    So is one whose parts are of other kinds. Earlier versions wrote it without a checksum.
+    """
+    if not path.exists():
+        return {}
     stored = read_json(path)
-    parts = {"command": str, "versions": dict, "hardware": dict, "times": dict, "models": dict}
-    if not isinstance(stored, dict) or not all(
-        isinstance(stored[name], kind) for name, kind in parts.items() if name in stored
-    ):
-        raise InputError(f"{path} is not a file that Vestige wrote. Delete it")
-    return stored
+    parts = {"command": str, "versions": dict, "hardware": dict, "times": dict, "models": dict, "number": int}
+    if isinstance(stored, dict):
+        stored = unsealed(path, stored)
+        if all(isinstance(stored[name], kind) for name, kind in parts.items() if name in stored):
+            return stored
+    raise InputError(f"{path} is not a file that Vestige wrote. Delete it")
 
 
 def processor_name() -> str:

@@ -18,7 +18,7 @@ from vestige.core.estimates import Estimate, to_json
 from vestige.core.files import read_jsonl, write_json, write_jsonl, write_text
 from vestige.core.ids import content_id, file_digest
 from vestige.core.items import ForgetSet, Item
-from vestige.core.store import OR_DELETE, SCHEMA, load, read_rows, read_versioned, save
+from vestige.core.store import OR_DELETE, SCHEMA, is_sealed, load, read_rows, read_versioned, save
 from vestige.core.text import Fields, Items, NumberByName, Record, TextMapping
 
 ROLES = ("base", "target", "retrained", "unlearned", "suppressed")
@@ -129,19 +129,14 @@ COLUMNS = (*_SUBJECT, "forget", *_PLACE, *_ESTIMATE)
 
 
 def write_collected(folder: EvalFolder, n: int) -> None:
-    """Say that all `n` records are there, and what their bytes are."""
-    write_json(
-        folder.collected, {"schema": SCHEMA, "n": n, "files": {folder.records.name: file_digest(folder.records)}}
-    )
+    """Say that all `n` records are there, and what their bytes and those of the request are."""
+    files = {path.name: file_digest(path) for path in (folder.identity, folder.records) if path.exists()}
+    write_json(folder.collected, {"schema": SCHEMA, "n": n, "files": files})
 
 
 def evaluation_number(folder: EvalFolder) -> int:
     """Return the position of an evaluation among those of its model, from 1. Files of older versions have 0."""
-    stored = read_provenance(folder.provenance) if folder.provenance.exists() else {}
-    number = stored.get("number", 0)
-    if isinstance(number, int):
-        return number
-    return 0
+    return int(read_provenance(folder.provenance).get("number", 0))
 
 
 def next_number(folder: EvalFolder) -> int:
@@ -170,14 +165,16 @@ def follows(folder: EvalFolder, path: Path, basis: str) -> bool:
     return bool(read_versioned(folder.collected).get("basis", {}).get(path.name) == basis)
 
 
-def check_bytes(folder: EvalFolder, path: Path) -> None:
-    """Reject a file of the evaluation that is missing or was changed."""
+def check_bytes(folder: EvalFolder, *paths: Path) -> None:
+    """Refuse files of the evaluation that are gone or were changed. Without `paths`, records and all that is there."""
     stored = read_versioned(folder.collected, "files")["files"] if folder.collected.exists() else None
-    if not path.exists() or not isinstance(stored, dict) or stored.get(path.name) != file_digest(path):
-        raise InputError(
-            f"{path} is gone or was changed after it was written. Delete {folder.path} and run the command that made "
-            "it again"
-        )
+    noted = stored if isinstance(stored, dict) else {}
+    for path in paths or (folder.records, *filter(Path.exists, map(folder.path.joinpath, noted))):
+        if not path.exists() or noted.get(path.name) != file_digest(path):
+            raise InputError(
+                f"{path} is gone or was changed after it was written. Delete {folder.path} and run the command that "
+                "made it again"
+            )
 
 
 def write_summary(folder: EvalFolder, summary: Summary, basis: str = "") -> None:
@@ -235,7 +232,9 @@ def read_finished(path: Path, *needed: str) -> Fields:
     """
     stored = read_versioned(path, *needed)
     seal, parts = stored.pop("seal", None), stored.get("model")
-    sealed = seal is None or seal == content_id(stored, length=64)
+    # Earlier versions wrote neither.
+    unsealed = seal is None and "spec" not in stored
+    sealed = unsealed or is_sealed(stored, seal)
     if not sealed or (parts is not None and stored.get("digest") != content_id(parts, length=64)):
         raise InputError(f"{path} was changed after it was written. Restore it, or make the model again with --fresh.")
     spec = path.with_name("spec.json")
@@ -379,7 +378,9 @@ def evaluations_of(subject: SubjectFolder) -> tuple[list[EvalFolder], list[EvalF
     stale: list[EvalFolder] = []
     for folder in subject.evaluations():
         model = read_versioned(folder.identity, "model")["model"]
-        # A missing or external model has no digest to compare with.
+        if folder.collected.exists():
+            check_bytes(folder)
+        # A model that is gone, or from elsewhere, has no digest to hold them against.
         (current if done in (None, model) else stale).append(folder)
     return current, stale
 
@@ -490,11 +491,6 @@ class KeptPrompt:
     bounds_bits: NumberByName
     samples: tuple[SampleReply, ...]
     points: dict[str, PromptPart]
-
-
-def write_prompt(folder: AttackFolder, prompt: KeptPrompt) -> None:
-    """Write the prompt of an attack."""
-    save(folder.prompt, prompt)
 
 
 def read_prompt(folder: AttackFolder) -> KeptPrompt:

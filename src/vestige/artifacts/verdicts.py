@@ -411,17 +411,17 @@ def read_baseline(path: Path) -> Earlier:
         InputError: There are no verdicts, or an outcome of the run was changed after it was written.
     """
     file = path / "verdicts.json" if path.is_dir() else path
-    run = RunFolder(file.parent)
+    run, where = RunFolder(file.parent), one_line(str(file), width=200)
     if file.name == run.verdicts.name and (audits := run.audits()):
-        # The rows get the form of the file, where tuples are lists.
-        rows = json.loads(json.dumps(verdict_rows([read_outcome(audit) for audit in audits])))
-        return {(row["forget"], row["subject"], row["claim"]): row for row in rows}
-    where = one_line(str(file), width=200)
-    if not file.is_file():
+        # As they would come from the file, where a tuple is a list.
+        stored = json.loads(json.dumps(verdict_rows([read_outcome(audit) for audit in audits])))
+    elif file.is_file():
+        stored = read_json(file)
+    else:
         raise InputError(f"there is no {where} to compare the verdicts with. Give a run's folder or its verdicts.json")
     try:
-        rows = {(row["forget"], row["subject"], row["claim"]): row for row in read_json(file)}
-        # A row without margins cannot be compared.
+        rows = {(row["forget"], row["subject"], row["claim"]): row for row in stored}
+        # A row without margins could be held against none.
         if rows and all(row["verdict"] in _RANKS and set(_margins(row)) for row in rows.values()):
             return rows
     # Foreign JSON may contain anything instead of a row.

@@ -21,11 +21,11 @@ ATTACKS = {
         "vestige.attacks.in_context:InContextSettings", "Put retain items before the question as facts."
     ),
     "gcg": Kind(
-        "vestige.attacks.gcg:GcgSettings",
+        "vestige.attacks.prompts:GcgSettings",
         "Search for a prompt after which the model says the answers of some items, and ask others with it.",
     ),
     "prefix": Kind(
-        "vestige.attacks.enhanced:EnhancedSettings",
+        "vestige.attacks.prompts:EnhancedSettings",
         "Search for a long prompt that moves the model towards the target, and ask other items with it.",
     ),
 }

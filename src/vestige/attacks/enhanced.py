@@ -19,23 +19,19 @@ V vocabulary.
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from jaxtyping import Float, Int
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from vestige.artifacts.audits import PlannedAttack
 from vestige.attacks.gcg import (
     ByGradient,
     FoundPrompt,
     Keeper,
     PromptSearch,
-    PromptSettings,
     SearchSettings,
     around,
     nothing_spent,
@@ -43,6 +39,7 @@ from vestige.attacks.gcg import (
     tell_nobody,
     tokens_read,
 )
+from vestige.attacks.prompts import EnhancedSettings
 from vestige.core.errors import InputError
 from vestige.models.blocks import embedding_table, hidden_states, outputs_kept
 from vestige.models.forward import within_memory
@@ -50,62 +47,6 @@ from vestige.models.generation import generate
 from vestige.models.load import LoadedModel, context_tokens
 from vestige.models.scoring import TOKEN_BUDGET, logits_budget, token_logp
 from vestige.models.variants import Around, Ids, Scored
-
-
-class EnhancedSettings(PromptSettings):
-    """Settings of a search for a prefix that makes the model reply like its target.
-
-    Weights multiply the terms of the loss. A weight of 0 leaves a term out.
-    """
-
-    weights: ClassVar[str] = "a searched prefix"
-    guided: ClassVar[bool] = True
-    kind: ClassVar[str] = "prefix"
-    version: ClassVar[int] = 2
-    audited: ClassVar[Mapping[str, str]] = {
-        "tokens": "prompt_tokens",
-        "steps": "prompt_steps",
-        "candidates": "prompt_candidates",
-    }
-
-    # The defaults are those of the released code, where it has them. Its prefixes begin with 32 tokens.
-    tokens: PositiveInt = 32
-    """Length of the prefix in tokens."""
-    steps: PositiveInt = 1500
-    """Steps of the search."""
-    candidates: PositiveInt = 16
-    """Prefixes scored in a step."""
-    topk: PositiveInt = 64
-    """Tokens of least gradient that proposals come from."""
-    buffer: PositiveInt = 16
-    """Keep this many best prefixes."""
-    forced_tokens: PositiveInt = 10
-    """Tokens of the target's reply that the prefix has to bring."""
-    clamp: float = Field(default=0.6, gt=0, le=1)
-    """Probability beyond which a token is not pushed; 1 for none."""
-    layers: tuple[NonNegativeInt, ...] = ()
-    """Blocks, from 0, after which hidden states are compared. The default is the depth of the code's 7, 8, 9 of 32."""
-    distance: NonNegativeFloat = 1.0
-    """Weight of the distance of hidden states."""
-    fluency: NonNegativeFloat = 1.5
-    """Weight of fluency."""
-    repetition: NonNegativeFloat = 3.0
-    """Weight against repetition."""
-    repetition_power: PositiveFloat = 1.5
-    """Power of the repetition term."""
-    ascii_only: bool = True
-    """Search ASCII tokens only."""
-    initial: str = ""
-    """Text to start from, in place of random tokens."""
-
-    @property
-    def most_steps(self) -> int:
-        """There is one start."""
-        return self.steps
-
-    def passes(self, plan: PlannedAttack) -> int:
-        """At each step all candidates and a gradient, by the subject and by the target. At the start one more."""
-        return 2 * (self.steps * (self.candidates + 1) + 1) * plan.n_shown
 
 
 @dataclass(frozen=True)

@@ -16,13 +16,6 @@ tokens are checked in their place and not alone, each prompt is scored once, the
 
 Losses are in nats: the mean over a target's tokens, then over texts. Budgets count tokens as if nothing were shared.
 
-A searched prompt precedes the question (`prefix`) or follows it (`suffix`), a space away from the question's words. It
-is sent as text. A prompt that the tokeniser would cut into other tokens was never seen by the search, so it is left
-out.
-
-Questions use the whole prompt, a share of its tokens, or its shuffled tokens. A cut prompt is the first of its tokens,
-so its bits in any code from left to right are part of the bits of the whole prompt.
-
 Axes: T tokens of a prompt, V vocabulary, k best tokens of a place, W prompts proposed, R places replaced in each.
 """
 
@@ -31,7 +24,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar, Literal, Protocol, Self
+from typing import Literal, Protocol
 
 import numpy as np
 import torch
@@ -40,15 +33,11 @@ from pydantic import Field, PositiveInt
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from vestige.artifacts.audits import PlannedAttack
-from vestige.artifacts.records import SHUFFLED
-from vestige.attacks.planning import Attack, AttackSettings, Ended, Splits, Work
-from vestige.attacks.relearn import planned_on_part
+from vestige.attacks.prompts import GcgSettings, Placement, deployed
 from vestige.core.errors import InputError
-from vestige.core.items import Item
 from vestige.core.seeds import generator
 from vestige.core.settings import Settings
-from vestige.core.text import Record, TextMapping, one_line
+from vestige.core.text import one_line
 from vestige.models.blocks import check_target, embedding_table
 from vestige.models.load import LoadedModel
 from vestige.models.prompts import Prompter
@@ -175,17 +164,10 @@ def without_repeats(prompts: Iterable[Ids]) -> list[Ids]:
     return list(dict.fromkeys(prompts))
 
 
-Placement = Literal["prefix", "suffix"]
 # A private-use character that no question contains, to find the prompt's position in the rendered chat.
 _HERE = "\ue000"
 # Placeholders for the prompt while its neighbouring tokens are determined.
 _PROBES = ("x", "!", "the", "0")
-
-
-def deployed(question: str, prompt: str, placement: Placement) -> str:
-    """The question as it is sent. Without a prompt it is the question itself."""
-    parts = (prompt, question) if placement == "prefix" else (question, prompt)
-    return " ".join(filter(None, parts))
 
 
 def target_of(prompter: Prompter, question: str, answer: str, placement: Placement) -> Ids:
@@ -317,65 +299,6 @@ def kept_in(tokenizer: PreTrainedTokenizerBase, prompts: Sequence[Ids], places: 
         read_back = as_ids(tokenizer, [slot.before + text + slot.after for _, text in rest])
         rest = [(p, text) for (p, text), ids in zip(rest, read_back, strict=True) if ids == slot.left + p + slot.right]
     return [p for p, _ in rest]
-
-
-_SHARES: Mapping[str, int] = {f"{percent} %": percent for percent in range(0, 101, 10)}
-POINTS = (SHUFFLED, *_SHARES)
-"""The points of an attack by a searched prompt, in order. The last, the whole prompt, is judged."""
-
-
-class PromptSettings(AttackSettings):
-    """A search for one prompt on some forget items. It is tested on other items that do not follow from them."""
-
-    amount: ClassVar[str] = "items"
-    beside: ClassVar[bool] = True
-    audited: ClassVar[TextMapping]
-    """The audit setting behind each field."""
-
-    items: PositiveInt = Field(default=7, exclude=True)
-    """Search on this many forget items. The others are tested."""
-
-    @classmethod
-    def in_audit(cls, asked: Record) -> Iterable[Self]:
-        """One for each number of items. Search settings outside the audit's keep their defaults."""
-        values = {name: asked[key] for name, key in cls.audited.items() if asked[key] is not None}
-        return [cls.build({**values, "items": n}, where=f"settings of {cls.kind}") for n in asked[cls.kind]]
-
-    def plan(self, splits: Splits, *, seed: int) -> Attack:
-        """Use a part of the forget set for the search, and test the rest with the whole prompt and with parts."""
-        return planned_on_part(self, self.items, splits, seed=seed, points=POINTS)
-
-    def run(self, work: Work, loaded: LoadedModel) -> Ended:
-        """Search, and ask."""
-        return work.searched(loaded, self.most_steps)
-
-    @property
-    def most_steps(self) -> int:
-        """Return the maximum number of steps of the search."""
-        raise NotImplementedError
-
-
-def tokens_at(ids: Sequence[int], point: str, *, seed: int) -> tuple[int, ...]:
-    """Return a prompt's tokens at a stage: a share, rounded down, or all shuffled."""
-    if point == SHUFFLED:
-        order = generator(seed, "shuffled prompt").permutation(len(ids))
-        return tuple(ids[n] for n in order.tolist())
-    return tuple(ids[: len(ids) * _SHARES[point] // 100])
-
-
-def asked_with_prompt(items: Sequence[Item], text: str, placement: Placement) -> dict[str, Item]:
-    """Return, by item id, the item with the prompt, in all wordings.
-
-    An empty prompt leaves each item as it is.
-    """
-    return {
-        item.id: replace(
-            item,
-            question=deployed(item.question, text, placement),
-            paraphrase=None if item.paraphrase is None else deployed(item.paraphrase, text, placement),
-        )
-        for item in items
-    }
 
 
 SearchEnd = Literal["", "reached", "steps"]
@@ -536,44 +459,6 @@ DRAWS = 8
 """The number of redraws in a step if no prompt keeps its tokens as text."""
 # The number of tokens drawn for a position of the start, decoded in one call of the tokeniser.
 _TRIED = 32
-
-
-class GcgSettings(PromptSettings):
-    """The settings of a GCG search for a prompt that makes the model give the true answers."""
-
-    weights: ClassVar[str] = "a searched suffix"
-    kind: ClassVar[str] = "gcg"
-    audited: ClassVar[TextMapping] = {"tokens": "prompt_tokens", "steps": "prompt_steps", "width": "prompt_candidates"}
-
-    placement: Placement = "suffix"
-    """The prompt's place: before or after the question."""
-    tokens: PositiveInt = 20
-    """Length of the prompt in tokens."""
-    steps: PositiveInt = 250
-    """Steps of the search."""
-    width: PositiveInt = 512
-    """Prompts scored in a step."""
-    topk: PositiveInt = 256
-    """Tokens of least gradient that proposals come from."""
-    replaced: PositiveInt = 1
-    """Tokens replaced in a proposal."""
-    buffer: int = Field(default=0, ge=0)
-    """Keep this many best prompts; 0 goes on with each step's best, even if it is worse."""
-    ascii_only: bool = True
-    """Search ASCII tokens only."""
-    stop_when_reached: bool = True
-    """Stop when every target token is the first choice."""
-    initial: str = ""
-    """Text to start from, in place of random tokens."""
-
-    @property
-    def most_steps(self) -> int:
-        """There is one start."""
-        return self.steps
-
-    def passes(self, plan: PlannedAttack) -> int:
-        """At each step all candidates, a gradient and a look at the winner. At the start two looks at it."""
-        return (self.steps * (self.width + 2) + 2) * plan.n_shown
 
 
 @dataclass(frozen=True)

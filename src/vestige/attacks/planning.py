@@ -96,7 +96,7 @@ class Work(Protocol):
         """
 
     def searched(self, loaded: "LoadedModel", most_steps: int) -> Ended:
-        """Search for the prompt of a `placement.PromptSettings`, and ask with it at every point."""
+        """Search for the prompt of a `prompts.PromptSettings`, and ask with it at every point."""
 
 
 class AttackSettings(Settings):

@@ -19,6 +19,7 @@ from vestige.artifacts.audits import (
     PromptLine,
     Soundness,
     SoundnessLine,
+    check_table,
     prompt_line,
     read_soundness,
 )
@@ -41,7 +42,6 @@ from vestige.auditing.measures import PREFIX
 from vestige.auditing.recovery import searches
 from vestige.core.errors import InputError
 from vestige.core.files import read_json, read_jsonl
-from vestige.core.ids import file_digest
 from vestige.core.items import QUESTION_FORMS
 from vestige.core.store import read_sealed, typed
 from vestige.core.text import Fields, NumberByName, NumberMapping, Record, TextByName, TextMapping
@@ -225,11 +225,10 @@ def with_soundness(run: RunFolder, plan: AuditPlan) -> AuditPlan:
 
 
 def read_table_of(run: RunFolder, plan: AuditPlan) -> ScoreTable:
-    """Return the score table of the plan. Reject a missing or different table."""
-    path = run.audit(plan.forget).scores
-    if not path.is_file() or file_digest(path) != plan.table:
-        raise InputError(f"{path} is gone or was changed after it was written. Judge the scores again.")
-    return read_table(path)
+    """The score table that the plan was made of. Refused where it is gone or another one."""
+    folder = run.audit(plan.forget)
+    check_table(folder, plan)
+    return read_table(folder.scores)
 
 
 def _of_judged(soundness: Soundness, plan: AuditPlan) -> tuple[SoundnessLine, ...]:

@@ -36,7 +36,6 @@ from vestige.artifacts.audits import (
     write_judgements,
     write_outcome,
     write_plan,
-    write_sealed_plan,
 )
 from vestige.artifacts.layout import AttackFolder, AuditFolder, EvalFolder, RunFolder, SubjectFolder, own_folder
 from vestige.artifacts.provenance import code_digest, odd_tokens_told, read_provenance
@@ -72,11 +71,11 @@ from vestige.auditing.request import (
 )
 from vestige.auditing.settings import AuditSettings
 from vestige.core.errors import InputError, PartialFailure
-from vestige.core.files import locked, write_text
+from vestige.core.files import locked
 from vestige.core.ids import content_id, file_digest
 from vestige.core.items import Item, questions_digest
 from vestige.core.progress import OnShare, Show
-from vestige.core.settings import read_toml, to_toml
+from vestige.core.settings import read_settings, write_settings
 from vestige.core.store import load, read_sealed, read_versioned, save, write_sealed
 from vestige.core.text import Fields, Names, Record, Sentences, closest, grouped, listed, one_line, sentence
 from vestige.data.corpus import everything
@@ -447,7 +446,7 @@ def seal_plan(run: Path | str, request: AuditRequest) -> SealedPlan:
         now = datetime.now(UTC).isoformat(timespec="seconds")
         sealed = SealedPlan(sealed_digest(contents, settings), now, contents, settings)
         _write_settings(root, request)
-        write_sealed_plan(folder, sealed)
+        write_sealed(folder.sealed, asdict(sealed))
     return sealed
 
 
@@ -467,11 +466,11 @@ def _to_seal(request: AuditRequest) -> Fields:
 
 def _write_settings(run: RunFolder, request: AuditRequest) -> None:
     """Write the request as the run's settings, unless the run belongs to another command, such as demo."""
-    if run.settings.exists() and read_toml(run.settings).get("command") != "audit":
+    if run.settings.exists() and read_settings(run.settings).get("command") != "audit":
         return
     record: Fields = {"command": "audit", "forget": request.splits.forget, "seed": request.seed}
     record |= {role: [m.model for m in request.models if m.role == role] for role in ROLES}
-    write_text(run.settings, to_toml({**record, **request.settings.identity()}))
+    write_settings(run.settings, {**record, **request.settings.identity()})
 
 
 def conduct(run: RunFolder, request: AuditRequest, *, workers: int, show: Show) -> Audited:
@@ -835,7 +834,7 @@ def judge_plan(
     basis = content_id([asdict(plan), code_digest(), RESAMPLES], length=64)
     # A damaged outcome, or one of an older version, is judged again and not rejected.
     with contextlib.suppress(InputError, OSError):
-        if not anew and read_sealed(folder.judged, "basis")["basis"] == basis:
+        if not anew and read_sealed(folder.outcome, "basis")["basis"] == basis:
             outcome = read_outcome(folder)
             write_verdicts(run)
             return outcome
@@ -844,8 +843,7 @@ def judge_plan(
     outcome = _outcome(plan, table)
     outcome = replace(outcome, facts=with_replies(run, plan, outcome.facts))
     outcome = _compare_with_first_judgement(folder, plan, outcome)
-    write_outcome(folder, outcome)
-    write_sealed(folder.judged, {"basis": basis}, files=[folder.outcome])
+    write_outcome(folder, outcome, basis)
     write_verdicts(run, known={folder.path: outcome})
     return outcome
 

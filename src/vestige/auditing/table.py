@@ -42,10 +42,10 @@ from vestige.auditing.predicted import PredictedControls
 from vestige.auditing.run import judge_plan, write_scores
 from vestige.auditing.settings import AuditSettings
 from vestige.core.errors import InputError
-from vestige.core.files import locked, write_text
+from vestige.core.files import locked
 from vestige.core.ids import content_id
 from vestige.core.items import Scope
-from vestige.core.settings import read_toml, to_toml
+from vestige.core.settings import read_settings, write_settings
 from vestige.core.text import Fields, Items, Record, Sentences, TextByName, closest, grouped, listed, one_line
 from vestige.data.tables import read_table
 from vestige.logs.log import is_empty, is_loss, number_of, per_cent_and_shares
@@ -608,7 +608,7 @@ def judge_table(
     """
     run.refuse_others_files()
     with locked(run.lock):
-        if run.settings.exists() and read_toml(run.settings).get("command") != COMMAND:
+        if run.settings.exists() and read_settings(run.settings).get("command") != COMMAND:
             raise InputError(
                 f"{run.path} holds a run of another command. Choose another folder for judgements of scores"
             )
@@ -616,7 +616,7 @@ def judge_table(
         plan = _with_stated(plan_of(table, forget=forget, margins=margins, untested=untested, banked=banked), columns)
         if predicted is not None:
             plan = replace(plan, evidence_level="predicted", predicted=dict(predicted.errors))
-        write_text(run.settings, to_toml({"command": COMMAND, "scores": one_line(source, width=500)}))
+        write_settings(run.settings, {"command": COMMAND, "scores": one_line(source, width=500)})
         plan = write_scores(run, plan, table)
         return judge_plan(run, run.audit(forget), plan, table)
 

@@ -14,7 +14,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails, to_jsonable_python
 
 from vestige.core.errors import InputError
-from vestige.core.files import read_text
+from vestige.core.files import read_text, write_text
+from vestige.core.ids import content_id
 from vestige.core.text import Fields, Record, closest, half_character, one_line
 
 SPELLED: ContextVar[Mapping[tuple[str, str], str]] = ContextVar("SPELLED", default=MappingProxyType({}))
@@ -157,6 +158,22 @@ def to_toml(values: Record) -> str:
         for key, value in values.items()
         if value is not None
     )
+
+
+def write_settings(path: Path, settings: Record) -> None:
+    """Write a run's settings as TOML, with a checksum in the last line."""
+    text = to_toml(settings)
+    write_text(path, f"{text}# checksum {content_id(text, length=64)}\n")
+
+
+def read_settings(path: Path) -> Fields:
+    """Return a run's settings, none without a file. A file that was changed is refused, since pages show it."""
+    if not path.exists():
+        return {}
+    text, mark, checksum = read_text(path).rpartition("# checksum ")
+    if mark and content_id(text, length=64) != checksum.strip():
+        raise InputError(f"{path} was changed after it was written. Delete it and run the same command again")
+    return read_toml(path)
 
 
 _MUST = {

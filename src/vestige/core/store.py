@@ -60,10 +60,9 @@ def _lacking(where: Path | str, field: str, remedy: str) -> InputError:
     return InputError(f"{where}: no field {field!r}, so another version of Vestige made it. {remedy}")
 
 
-def load(path: Path, kind: type[T], *, part: str = "", remedy: str = OR_DELETE) -> T:
-    """The record in `path`, as `save` put it there, or the one under the name `part`."""
-    stored = read_versioned(path, *([part] if part else []))
-    return typed(path, kind, stored[part] if part else stored, remedy=remedy)
+def load(path: Path, kind: type[T], *, remedy: str = OR_DELETE) -> T:
+    """The record in `path`, as `save` put it there."""
+    return typed(path, kind, read_versioned(path), remedy=remedy)
 
 
 def save(path: Path, record: "DataclassInstance") -> None:
@@ -101,8 +100,8 @@ def read_sealed(path: Path, *needed: str) -> Fields:
     """
     stored = read_versioned(path, *needed, "files", "seal")
     seal, files = stored.pop("seal"), stored["files"]
-    # The seal is not part of the sealed content.
-    if not isinstance(files, dict) or content_id(stored, length=64) != seal:
+    # The seal itself is no part of what it seals.
+    if not isinstance(files, dict) or not is_sealed(stored, seal):
         changed = [path]
     else:
         there = {path.parent / name: digest for name, digest in files.items()}
@@ -113,6 +112,21 @@ def read_sealed(path: Path, *needed: str) -> Fields:
             "again"
         )
     return {name: value for name, value in stored.items() if name not in ("schema", "files")}
+
+
+def is_sealed(stored: Fields, seal: object) -> bool:
+    """Whether a file's content has this checksum. Infinity and halves of characters are read, but never written."""
+    try:
+        return content_id(stored, length=64) == seal
+    except ValueError:
+        return False
+
+
+def unsealed(path: Path, stored: Fields) -> Fields:
+    """The content `stored` of a file as `read_sealed` reads it, or as it is. Earlier versions wrote it unsealed."""
+    if stored.keys() & {"files", "seal"}:
+        return read_sealed(path)
+    return stored
 
 
 def refuse_another(

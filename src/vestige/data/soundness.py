@@ -15,11 +15,16 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from jaxtyping import Float
 
+from vestige.artifacts.audits import Soundness
+from vestige.artifacts.layout import RunFolder
 from vestige.core.errors import InputError
+from vestige.core.files import locked
 from vestige.core.items import Item, Scope
 from vestige.core.seeds import generator
+from vestige.core.store import save
 from vestige.core.text import TextTuple, one_line
 from vestige.data.corpus import NamedSplits
+from vestige.data.facts import facts_of
 from vestige.data.findings import (
     Check,
     SoundnessSettings,
@@ -206,6 +211,27 @@ def _conditional_logit(
 
 
 # A whole data set
+
+
+def check_data(run: RunFolder, splits: NamedSplits, settings: SoundnessSettings, *, seed: int) -> Soundness:
+    """Check a data set and write soundness.json in the run."""
+    with locked(run.path / ".soundness.lock", patience_seconds=0):
+        checks, left_out = check_splits(splits, settings, seed=seed)
+        # Several forget questions may ask for one fact in other words.
+        forget = splits.splits["forget"]
+        n_facts = len(forget) - len(facts_of(forget))
+        soundness = Soundness(
+            forget=splits.forget,
+            lines=tuple(check.line for check in checks),
+            settings={**settings.identity(), "seed": seed},
+            digest=splits.digest,
+            left_out=left_out,
+            leaking={check.line.check: check.leaking for check in checks if check.line.sound is False},
+            figures={"forget facts": float(n_facts)} if n_facts < len(forget) else {},
+            needs="; ".join(check.needs for check in checks if check.needs),
+        )
+        save(run.soundness, soundness)
+    return soundness
 
 
 def check_splits(splits: NamedSplits, settings: SoundnessSettings, *, seed: int) -> tuple[tuple[Check, ...], TextTuple]:

@@ -30,7 +30,7 @@ from vestige.core.seeds import derive_seed
 from vestige.core.settings import Settings
 from vestige.core.text import Fields, NumberByName, NumberMapping, Record, one_line
 from vestige.data.corpus import NamedSplits
-from vestige.data.facts import BLANK
+from vestige.data.facts import BLANK, fact_of
 from vestige.data.mcq import Unasked
 from vestige.metrics.intervals import interval_of_mean
 
@@ -303,6 +303,12 @@ def labels(item: Item) -> Fields:
         "group": item.group,
         "attribute": item.attribute,
     }
+
+
+def forms_record(item: Item) -> Fields:
+    """How the record of an item begins whose replies are searched for the answer, in several forms."""
+    sought = {"fact": fact_of(item), "accepted": list(item.accepted), "wrong": list(item.perturbed)}
+    return {**labels(item), **sought, "forms": {}}
 
 
 def lists(values: Any) -> Fields:

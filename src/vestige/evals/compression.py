@@ -115,7 +115,8 @@ class AcrSettings(Evaluation):
         return [self._record(subject, item) for item in questions]
 
     def _record(self, subject: LoadedModel, item: Item) -> Fields:
-        from vestige.attacks.gcg import GcgSettings, find_prompt
+        from vestige.attacks.gcg import find_prompt
+        from vestige.attacks.prompts import GcgSettings
 
         text = text_of(subject, item, self.form)
         records: Records = []

@@ -43,7 +43,7 @@ from vestige.evals.base import (
     View,
     cloze_prompt,
     few_shot_prompt,
-    labels,
+    forms_record,
     lists,
     replies_to,
     reply_record,
@@ -181,16 +181,7 @@ class FreeformSettings(LeakJudgeSettings, Evaluation):
                 raise InputError(
                     f"the question {one_line(question.item.question, width=60)!r} has no matchable answer. Remove it"
                 )
-        records: Records = [
-            {
-                **labels(a.item),
-                "fact": fact_of(a.item),
-                "accepted": list(a.item.accepted),
-                "wrong": list(a.item.perturbed),
-                "forms": {},
-            }
-            for a in questions
-        ]
+        records: Records = [forms_record(question.item) for question in questions]
         for form in self.forms:
             how = _FORMS.get(form, partial(_greedy, form))
             for number, answer in how(subject, questions, self).items():

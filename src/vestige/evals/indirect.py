@@ -33,7 +33,7 @@ from vestige.core.items import QUESTION_FORMS, Item
 from vestige.core.seeds import generator
 from vestige.core.text import Fields, NumberByName, Record, one_line
 from vestige.data.facts import BLANK, fact_of
-from vestige.evals.base import Evaluation, InAudit, Records, View, labels, replies_to, reply_record
+from vestige.evals.base import Evaluation, InAudit, Records, View, forms_record, replies_to, reply_record
 from vestige.evals.freeform import tells
 from vestige.judges.leaks import ReplyTo
 from vestige.metrics.leaks import LEAK
@@ -131,8 +131,7 @@ class IndirectSettings(Evaluation):
         asked: list[tuple[int, str, str]] = []
         for n, question in enumerate(questions):
             item, other = question.item, question.retained
-            sought = {"fact": fact_of(item), "accepted": list(item.accepted), "wrong": list(item.perturbed)}
-            records.append({**labels(item), **sought, "forms": {}})
+            records.append(forms_record(item))
             asked.append((n, PLAIN, item.question))
             if n in generated:
                 asked.append((n, "generated", generated[n]))

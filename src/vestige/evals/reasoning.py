@@ -23,8 +23,7 @@ from pydantic import Field, PositiveInt
 from vestige.artifacts.scores import Format
 from vestige.core.items import Item
 from vestige.core.text import NumberByName, Record, TextMapping, open_thought, split_thoughts
-from vestige.data.facts import fact_of
-from vestige.evals.base import Evaluation, InAudit, Records, labels, replies_to, reply_record
+from vestige.evals.base import Evaluation, InAudit, Records, forms_record, replies_to, reply_record
 from vestige.judges.leaks import ReplyTo
 from vestige.metrics.leaks import LEAK
 
@@ -71,8 +70,7 @@ class ReasoningSettings(Evaluation):
         prompts = []
         begun = []
         for item in questions:
-            sought = {"fact": fact_of(item), "accepted": list(item.accepted), "wrong": list(item.perturbed)}
-            records.append({**labels(item), **sought, "forms": {}})
+            records.append(forms_record(item))
             prompts.append(prompter.prompt(item.question))
             # The chat template may have opened the trace.
             begun.append(open_thought(prompter.rendered(item.question)))

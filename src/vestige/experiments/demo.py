@@ -13,21 +13,21 @@ from vestige.auditing.request import AuditedModel, AuditRequest
 from vestige.auditing.run import conduct
 from vestige.auditing.settings import AuditSettings, Bits, Material
 from vestige.core.errors import InputError, PartialFailure
-from vestige.core.files import locked, write_text
+from vestige.core.files import locked
 from vestige.core.ids import changed_keys
 from vestige.core.items import FormName
 from vestige.core.progress import OnShare, Show
-from vestige.core.settings import Settings, read_toml, to_toml
+from vestige.core.settings import Settings, read_settings, write_settings
 from vestige.core.text import TextTuple, closest
 from vestige.data.corpus import Corpus, SourceSettings, everything, named_splits, open_corpus
 from vestige.data.dataset import compile_to_folder
 from vestige.data.findings import SoundnessSettings
 from vestige.data.graph import load_graph, select_edges
+from vestige.data.soundness import check_data
 from vestige.evals.base import view_of
 from vestige.evals.qa import QASettings
 from vestige.models import Reading
 from vestige.models.load import ModelSettings
-from vestige.steps.check_data import CheckRequest, check_data
 from vestige.steps.evaluate import EvaluateRequest, evaluate, finished_subject
 from vestige.steps.finetune import finetune, untrained
 from vestige.steps.runner import Task, kept_workers, run_tasks
@@ -157,7 +157,7 @@ class Demo:
                 raise InputError(
                     f"the demo has no learning rate for the method {method!r}. {closest(method, list(DEMO_RATES))}"
                 )
-        stored = read_toml(self.run.settings) if self.run.settings.exists() else self.settings.identity()
+        stored = read_settings(self.run.settings) or self.settings.identity()
         if changed := changed_keys(self.settings.identity(), stored):
             raise InputError(
                 f"{self.run.path} holds a run with other settings ({', '.join(changed)}). Choose another folder or "
@@ -300,7 +300,7 @@ def run_demo(
         # The check is repeated under the lock.
         demo.check()
         watch = Stopwatch()
-        write_text(run.settings, to_toml(settings.identity()))
+        write_settings(run.settings, settings.identity())
         tasks = demo.tasks()
         training = _TRAINING_SHARE if settings.evals else 1.0
         failed = run_tasks(tasks, workers=workers, show=lambda share, note: show(training * share, note))
@@ -317,7 +317,7 @@ def run_demo(
                 audit = request.settings
                 # The questions may reveal as much as an audit allows.
                 checked = SoundnessSettings(margin=audit.delta_wide, options=audit.options)
-                check_data(run, CheckRequest(request.splits, checked, request.seed))
+                check_data(run, request.splits, checked, seed=request.seed)
                 result = conduct(run, request, workers=workers, show=tell)
             except PartialFailure as error:
                 failed[f"audit {forget}"] = error

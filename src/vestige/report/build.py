@@ -24,7 +24,6 @@ import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import fields, is_dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -92,7 +91,7 @@ class Redactor:
             patterns.append(rf"(?<!\w)(?:{spelled})(?!\w)")
         if short:
             patterns.append(rf"(?:(?<=person:)|(?<=edge:))(?:{short})(?!\w)")
-        self._inside = re.compile("|".join(patterns)) if patterns else None
+        self._inside = re.compile("|".join(patterns) or "(?!)")
 
     def digest(self, text: str) -> str:
         """Return the code of a text: the first 24 hexadecimal digits of its HMAC-SHA256."""
@@ -102,8 +101,6 @@ class Redactor:
         """Return a text without the run's texts."""
         if text in self._texts:
             return self.digest(text)
-        if self._inside is None:
-            return text
         return self._inside.sub(lambda found: self.digest(found[0]), text)
 
     def __call__(self, value: _T) -> _T:
@@ -127,8 +124,6 @@ class Redactor:
 
     def refuse_left(self, folder: Path) -> None:
         """Raise InputError if a file of the bundle still holds a text of the run."""
-        if self._inside is None:
-            return
         for path in sorted(p for p in folder.rglob("*") if p.is_file()):
             # The text is checked in its HTML and JSON spelling too.
             content = html.unescape(read_bytes(path).decode(errors="replace"))
@@ -214,8 +209,8 @@ def check_timestamp(reply: Path, sums: Path) -> str:
     if shutil.which("openssl") is None:
         raise InputError("A timestamp is read by openssl, which is not installed. Install it.")
     read_bytes(reply, most=2**20)
-    run = partial(subprocess.run, capture_output=True, text=True, check=False)
-    printed = run(["openssl", "ts", "-reply", "-in", str(reply), "-text"]).stdout
+    command = ["openssl", "ts", "-reply", "-in", str(reply), "-text"]
+    printed = subprocess.run(command, capture_output=True, text=True, check=False).stdout
     name = re.search(r"^Hash Algorithm: (sha256|sha384|sha512)\s*$", printed, re.MULTILINE)
     time = re.search(r"^Time stamp: (.+)$", printed, re.MULTILINE)
     if "Status: Granted" not in printed or name is None or time is None:

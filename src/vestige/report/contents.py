@@ -16,9 +16,9 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
-from vestige.artifacts.audits import AuditOutcome, FactLine, VerdictLine, read_outcome, read_plan
+from vestige.artifacts.audits import AuditOutcome, FactLine, VerdictLine, checked_places, read_outcome, read_plan
 from vestige.artifacts.layout import AuditFolder, EvalFolder, RunFolder
-from vestige.artifacts.records import check_bytes, read_records
+from vestige.artifacts.records import read_records
 from vestige.core.errors import InputError
 from vestige.core.files import open_input, read_json
 from vestige.core.ids import file_digest
@@ -250,8 +250,8 @@ def read_contents(run: RunFolder, *, verify: bool = False) -> Contents:
     for folder in run.audits():
         audits.append(read_outcome(folder))
         people.append(people_of(run, folder))
-        places = read_plan(folder).evaluations if folder.plan.exists() else ()
-        # An attack is scored at several points, of which the last is judged.
+        places = checked_places(run, folder) if folder.plan.exists() else ()
+        # An attack is asked at several points, of which the last one is judged.
         last = {(p.subject, p.attack, p.eval): p for p in places}.values()
         digests = [scores_digest(EvalFolder(run.path / p.path))[:DIGEST_TOLD] for p in last]
         sources.append([[p.subject, p.attack, p.path, digest] for p, digest in zip(last, digests, strict=True)])
@@ -377,12 +377,7 @@ DIGEST_TOLD = 16
 
 
 def scores_digest(folder: EvalFolder) -> str:
-    """Return the SHA-256 of an evaluation's scores, or "" without scores.
-
-    Raises:
-        InputError: It is not the digest that was noted when the scores were written.
-    """
+    """The SHA-256 of an evaluation's scores, which were checked as it was read. "" where it has none of its own."""
     if not folder.scores.exists():
         return ""
-    check_bytes(folder, folder.scores)
     return file_digest(folder.scores)

@@ -26,7 +26,7 @@ from vestige.artifacts.records import (
 )
 from vestige.core.errors import InputError
 from vestige.core.estimates import Estimate
-from vestige.core.settings import read_toml
+from vestige.core.settings import read_settings
 from vestige.core.text import Record, TextMapping, TextTuple, one_line
 
 QUESTIONS = "qa"
@@ -63,7 +63,7 @@ class RunModel:
     label: str
     spec: SubjectSpec
     done: Record | None
-    provenance: Record | None
+    provenance: Record
     answers: EvalFolder | None
     results: Mapping[str, Mapping[EstimatePlace, Estimate]]
     views: Mapping[str, Mapping[str, TextTuple]]
@@ -128,8 +128,8 @@ def read_evidence(run: RunFolder, *, verify: bool = False) -> RunEvidence:
         asked_ids[forget] = times.most_common(1)[0][0] if times else frozenset()
     return RunEvidence(
         name=run.path.resolve().name,
-        settings=read_toml(run.settings) if run.settings.exists() else {},
-        provenance=read_provenance(run.provenance) if run.provenance.exists() else {},
+        settings=read_settings(run.settings),
+        provenance=read_provenance(run.provenance),
         subjects=subjects,
         forgets=forgets,
         missing=(
@@ -217,7 +217,7 @@ def _read_subject(run: RunFolder, folder: SubjectFolder, *, verify: bool) -> Run
         label=spec.method if spec.subject == "unlearned" else spec.subject,
         spec=spec,
         done=done,
-        provenance=read_provenance(folder.provenance) if folder.provenance.exists() else None,
+        provenance=read_provenance(folder.provenance),
         answers=next((folder for folder, s in reversed(summaries) if s.eval == QUESTIONS), None),
         results=results,
         made_of=made_of,
@@ -239,8 +239,12 @@ def _newest(
     """
     chosen: dict[tuple[str, str], tuple[EvalFolder, Summary]] = {}
     unused: dict[tuple[str, str], list[tuple[EvalFolder, Summary]]] = defaultdict(list)
-    # The name breaks ties if times are unknown, so that the page does not depend on the folder's order.
-    for folder, summary in sorted(stored, key=lambda pair: (*_order(pair[0]), pair[0].path.name)):
+
+    # By name too, where times are unknown: the page must not hang on the order of a folder.
+    def order(pair: tuple[EvalFolder, Summary]) -> tuple[int, str, str]:
+        return evaluation_number(pair[0]), _started(pair[0]), pair[0].path.name
+
+    for folder, summary in sorted(stored, key=order):
         key = summary.eval, summary.forget
         before = chosen.get(key)
         # A later evaluation of a part of the items (`--limit`) does not replace the whole.
@@ -278,15 +282,9 @@ def _items(summary: Summary) -> frozenset[str]:
     return frozenset(chain.from_iterable(summary.splits.values()))
 
 
-def _order(folder: EvalFolder) -> tuple[int, str]:
-    """Return the sort key of evaluations: their number, or the time without one."""
-    number = evaluation_number(folder)
-    return number, _started(folder)
-
-
 def _started(folder: EvalFolder) -> str:
-    """Return the start of an evaluation from its provenance, or ""."""
-    times = read_provenance(folder.provenance).get("times", {}) if folder.provenance.exists() else {}
+    """When an evaluation was begun, by its provenance. "" where that is not there."""
+    times = read_provenance(folder.provenance).get("times", {})
     return one_line(str(times.get("started", "")), width=40)
 
 

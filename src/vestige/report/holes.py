@@ -62,7 +62,7 @@ def read_probe(folder: ProbeFolder, labels: TextMapping | None = None) -> Probe:
     if not folder.summary.exists():
         raise InputError(f"{folder.path} holds no finished search for holes. Run `vestige probe` there first")
     table, identity = read_table(folder)
-    provenance = read_provenance(folder.provenance) if folder.provenance.exists() else {}
+    provenance = read_provenance(folder.provenance)
     return Probe(
         name=folder.path.resolve().name,
         table=table,

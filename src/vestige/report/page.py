@@ -443,7 +443,7 @@ DETAILED = 40
 
 def made(subject: RunModel) -> list[tuple[str, str]]:
     """The origin of a model: its settings, versions and digests."""
-    provenance, spec = subject.provenance or {}, subject.spec
+    spec = subject.spec
     return [
         ("folder", subject.path),
         ("name", spec.name),
@@ -455,7 +455,7 @@ def made(subject: RunModel) -> list[tuple[str, str]]:
         ("code version", str(spec.version)),
         ("answers", subject.answers.path.name if subject.answers else "none yet"),
         *named_values({f"setting {name}": value for name, value in spec.settings.items()}),
-        *provenance_lines(provenance),
+        *provenance_lines(subject.provenance),
     ]
 
 

@@ -72,16 +72,8 @@ def item_rows(contents: Contents) -> tuple[TextTuple, list[Fields]]:
         subjects = [s for s in contents.evidence.subjects if forget_set.forget in s.results]
         labels += [s.label for s in subjects if s.label not in labels]
         for item in contents.answers.questions:
-            row: Fields = {
-                "forget": forget_set.forget,
-                "item": item.id,
-                "edge": item.edge,
-                "group": item.group,
-                "attribute": item.attribute,
-                "split": split_of(item, forget_set),
-                "question": item.question,
-                "answer": item.answer,
-            }
+            row: Fields = {**vars(item), "forget": forget_set.forget, "split": split_of(item, forget_set)}
+            row["item"] = row.pop("id")
             for subject in subjects:
                 reply = contents.answers.replies.get(subject.path, {}).get(item.id)
                 if reply:

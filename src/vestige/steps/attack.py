@@ -31,25 +31,20 @@ from vestige.artifacts.records import (
     Summary,
     read_prompt,
     read_records,
-    write_prompt,
 )
-from vestige.attacks.enhanced import EnhancedSettings, find_prefix, samples_of
-from vestige.attacks.gcg import (
-    FoundPrompt,
+from vestige.attacks.enhanced import find_prefix, samples_of
+from vestige.attacks.gcg import FoundPrompt, SearchState, around, find_prompt, inner_texts, target_of
+from vestige.attacks.in_context import asked_with_facts
+from vestige.attacks.planning import Attack, Ended, Splits, attack_of
+from vestige.attacks.prompts import (
+    EnhancedSettings,
     GcgSettings,
     Placement,
     PromptSettings,
-    SearchState,
-    around,
     asked_with_prompt,
     deployed,
-    find_prompt,
-    inner_texts,
-    target_of,
     tokens_at,
 )
-from vestige.attacks.in_context import asked_with_facts
-from vestige.attacks.planning import Attack, Ended, Splits, attack_of
 from vestige.core.errors import InputError, NotFinite
 from vestige.core.files import begun, read_json, refuse_links, write_json, write_jsonl
 from vestige.core.ids import content_id
@@ -128,7 +123,7 @@ def search_identity(search: AttackRequest, subject: Subject) -> dict[str, Any]:
 def prompt_found(search: AttackRequest, folder: AttackFolder, loaded: LoadedModel, on_share: OnShare) -> KeptPrompt:
     """Return the prompt in the folder, or search it now. A stopped search continues."""
     if not folder.prompt.exists():
-        write_prompt(folder, _measured(search, loaded, _find(search, folder, loaded, on_share)))
+        save(folder.prompt, _measured(search, loaded, _find(search, folder, loaded, on_share)))
     folder.search.unlink(missing_ok=True)
     on_share(1.0)
     return read_prompt(folder)

@@ -24,7 +24,7 @@ from typing import Any
 import torch
 
 from vestige.artifacts.layout import EvalFolder, SubjectFolder, check_files, note_seen
-from vestige.artifacts.provenance import Stopwatch, code_digest, processor_name, write_provenance
+from vestige.artifacts.provenance import Stopwatch, code_digest, processor_name, read_provenance, write_provenance
 from vestige.artifacts.records import (
     SubjectSpec,
     Summary,
@@ -43,7 +43,6 @@ from vestige.core.files import (
     begun,
     drop_torn_line,
     json_line,
-    read_json,
     read_jsonl,
     refuse_links,
     replacing,
@@ -384,7 +383,7 @@ def _restored(place: EvalFolder, key: str) -> bool:
     number = next_number(place)
     if not restore(place.path, key):
         return False
-    write_json(place.provenance, {**read_json(place.provenance), "number": number, "from_store": key})
+    write_sealed(place.provenance, {**read_provenance(place.provenance), "number": number, "from_store": key})
     return True
 
 

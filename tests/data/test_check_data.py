@@ -16,7 +16,7 @@ from vestige.core.errors import InputError
 from vestige.core.items import Item, Options
 from vestige.data.corpus import NamedSplits
 from vestige.data.findings import SoundnessSettings
-from vestige.steps.check_data import CheckRequest, check_data
+from vestige.data.soundness import check_data
 
 SETTINGS = SoundnessSettings(permutations=2_000)
 NAMES = ("Abel", "Bran", "Cato", "Dion", "Egon", "Finn", "Gaul", "Hugo", "Ivor", "Joel", "Kurt", "Lars")
@@ -39,7 +39,7 @@ def test_what_is_written_is_read(tmp_path):
     copies = tuple(Item(i.question.upper(), "x", edge="copies") for i in forget[12:15])
     splits = NamedSplits("people", {"forget": forget, "retain": (*copies, *others())}, {})
     run = RunFolder(tmp_path / "run")
-    found = check_data(run, CheckRequest(splits, SETTINGS, 0))
+    found = check_data(run, splits, SETTINGS, seed=0)
     assert read_soundness(run.soundness) == found
     assert exit_code(found.lines) == 3
     assert found.leaking["copied questions"] == tuple(i.id for i in forget[12:15])
@@ -59,7 +59,7 @@ def test_the_checks_are_of_these_questions_with_all_that_is_asked():
 
 @pytest.mark.slow
 def test_torch_is_not_loaded():
-    said = "import sys, vestige.steps.check_data; print('torch' in sys.modules)"
+    said = "import sys, vestige.data.soundness; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", said], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
 
