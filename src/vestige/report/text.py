@@ -69,11 +69,11 @@ def print_summaries(outcomes: "Sequence[AuditOutcome]") -> None:
     """Print for each forget set the number of models that pass, and the others' failed claims."""
     from vestige.artifacts.audits import FROM_LOGS
     from vestige.artifacts.verdicts import logs_said
-    from vestige.report.words import next_steps, submitted
+    from vestige.report.words import next_steps
 
     for outcome in outcomes:
+        lead = f"{outcome.forget}: " if len(outcomes) > 1 else ""
         if outcome.evidence_level in FROM_LOGS:
-            lead = f"{outcome.forget}: " if len(outcomes) > 1 else ""
             answer, next_step = logs_said(outcome)
             # Names may be long, but the next step must stay complete.
             print(one_line(f"{lead}{answer}", width=198 - len(next_step)), next_step)
@@ -83,17 +83,15 @@ def print_summaries(outcomes: "Sequence[AuditOutcome]") -> None:
         for name, state in states.items():
             note = " (retrained, should pass)" if name in outcome.references else ""
             judged.append(f"{name}{note} {state}")
-        own = [name for name in submitted(outcome) if name in states]
-        passed = sum(states[name] == "PASS" for name in own)
-        models = f"{len(own)} model{'s' * (len(own) != 1)}"
-        line = f"{outcome.forget}: " if len(outcomes) > 1 else ""
+        passed = list(states.values()).count("PASS")
+        models = f"{len(states)} model{'s' * (len(states) != 1)}"
         surplus = f"; and {len(judged) - _MOST_MODELS} more" if len(judged) > _MOST_MODELS else ""
         if judged:
-            line += f"{passed} of {models} passed: {'; '.join(judged[:_MOST_MODELS])}{surplus}"
+            lead += f"{passed} of {models} passed: {'; '.join(judged[:_MOST_MODELS])}{surplus}"
         steps = next_steps(outcome)
         for name in [name for name, state in states.items() if state.startswith("OPEN")][:_MOST_MODELS]:
             print(one_line(f"next: {steps[name]}", width=400))
-        print(one_line(line, width=2000))
+        print(one_line(lead, width=2000))
 
 
 def _state(outcome: "AuditOutcome", subject: str) -> str:
