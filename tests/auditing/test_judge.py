@@ -171,6 +171,8 @@ def test_harm_to_the_retain_set_fails_the_fourth_claim():
     assert line.outcome == "fails"
     assert line.evidence["retain, generate"].value == pytest.approx(0.3)
     assert "harm in retain, generate is 0.30 [" in line.reason
+    # The retained questions, and not the facts of the forget set.
+    assert line.n_tested == line.n_asked == len(case({}).plan.splits["retain"]) > 0
 
 
 def test_controls_that_do_not_know_what_is_kept_are_named_first_and_open_utility_alone():

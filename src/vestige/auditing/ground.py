@@ -470,6 +470,15 @@ def _n_facts(plan: AuditPlan) -> int:
     return len(_facts(plan, plan.splits["forget"]))
 
 
+def with_kept_counts(line: VerdictLine, missing: Missing) -> VerdictLine:
+    """Return a verdict on "utility preserved" with its numbers of retained questions. Other verdicts do not change."""
+    if line.claim != "utility preserved":
+        return line
+    n_asked = len(missing.asked_to_keep)
+    n_tested = n_asked - len(missing.kept[line.subject]) if line.evidence else 0
+    return replace(line, n_tested=n_tested, n_asked=n_asked)
+
+
 def _worse(line: VerdictLine, known: VerdictLine, plan: AuditPlan, missing: Missing) -> VerdictLine:
     """Return the worse of one claim's two verdicts about one subject."""
     if line.claim == "utility preserved":
@@ -478,7 +487,7 @@ def _worse(line: VerdictLine, known: VerdictLine, plan: AuditPlan, missing: Miss
     else:
         lacks = _facts(plan, missing.own[line.subject] | missing.shared)
         of, what = _n_facts(plan), "facts"
-    line = replace(line, n_tested=of - len(lacks), n_asked=of)
+    line = with_kept_counts(replace(line, n_tested=of - len(lacks), n_asked=of), missing)
     if not lacks or line.claim == "benchmark valid":
         return line
     gap = f"{len(lacks)} of {of} {what} have no score of the model, the target or a control"

@@ -35,7 +35,7 @@ from vestige.auditing.formats import (
     subject_lines,
     unlike_controls,
 )
-from vestige.auditing.ground import Case, Ground, by_fact, filled, judged_items, shown, with_missing
+from vestige.auditing.ground import Case, Ground, by_fact, filled, judged_items, shown, with_kept_counts, with_missing
 from vestige.auditing.groups import facts_stored_in, first_of, parts_of
 from vestige.auditing.measures import KeptKnowledge, read_budget, read_measures, read_membership, weak_controls
 from vestige.auditing.predicted import NOT_ENOUGH
@@ -74,7 +74,7 @@ def judge(case: Case, *, resamples: int = RESAMPLES) -> AuditOutcome:
     unknown, missing = filled(case, known=False)
     outcome = _judged(unknown, checked, left_out, resamples)
     if not missing:
-        return outcome
+        return replace(outcome, verdicts=tuple(with_kept_counts(line, missing) for line in outcome.verdicts))
     known, _ = filled(case, known=True)
     return with_missing(outcome, _judged(known, checked, left_out, resamples), case.plan, missing)
 
