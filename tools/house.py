@@ -17,8 +17,8 @@ import networkx as nx
 ROOT = Path(__file__).parents[1]
 BARS = {
     # what is counted: the limit today, and the bar
-    "tokens": (423_000, 330_000),
-    "tokens of src, benchmarks and tools": (488_800, 400_000),
+    "tokens": (423_050, 330_000),
+    "tokens of src, benchmarks and tools": (488_850, 400_000),
     "lines of code": (42_400, 33_000),
     "tokens in ten lines": (100, 90),
     "nested comprehensions in 10,000 lines": (17, 20),

@@ -27,8 +27,9 @@ from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from vestige.artifacts.audits import CLAIMS, AuditOutcome, FactLine, GroupLine, read_plan
-from vestige.artifacts.layout import EvalFolder, ProbeFolder, RunFolder, is_own, is_report
+from vestige.artifacts.audits import CLAIMS, AuditOutcome, FactLine, GroupLine, read_outcome, read_plan
+from vestige.artifacts.layout import EvalFolder, ProbeFolder, RunFolder, SubjectFolder, is_own, is_report
+from vestige.artifacts.records import read_finished
 from vestige.artifacts.verdicts import WORDS, bound_said, controls_said, write_verdicts
 from vestige.core.errors import InputError
 from vestige.core.files import (
@@ -421,11 +422,18 @@ def _variables(folder: RunFolder, contents: Contents) -> Fields:
     }
 
 
+def _digest(folder: RunFolder, place: str) -> str:
+    """Return the digest of a model's files, or "" if the run has no finished model at this place."""
+    done = SubjectFolder(folder.path / place).done
+    return str(read_finished(done, "digest")["digest"]) if place and done.is_file() else ""
+
+
 def _audit(folder: RunFolder, contents: Contents, index: int, outcome: AuditOutcome) -> Fields:
-    digests = {s.path: s.digest for s in contents.evidence.subjects}
     audit = folder.audits()[index]
     plan = read_plan(audit) if audit.plan.exists() else None
-    folders = plan.folders if plan else {}
+    # A redacted bundle has codes in names and paths, so weights are found by the stored names.
+    places = plan.folders if plan else {}
+    digests = [_digest(folder, places.get(name, "")) for name in read_outcome(audit).audited]
     mapped = []
     for entry in frameworks():
         found = [(claim, _found(outcome, claim)) for claim in entry["claims"]]
@@ -436,7 +444,7 @@ def _audit(folder: RunFolder, contents: Contents, index: int, outcome: AuditOutc
         ),
         "outcome": outcome,
         "parties": contents.parties,
-        "models": [(subject, digests.get(folders.get(subject, ""), "")) for subject in outcome.audited],
+        "models": list(zip(outcome.audited, digests, strict=True)),
         "next_steps": next_steps(outcome).values(),
         "attacks": plan.attacks if plan else (),
         "able": {line.attack: line.able for line in outcome.able},
