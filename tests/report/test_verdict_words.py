@@ -144,6 +144,8 @@ def test_where_only_retrained_models_were_audited_the_question_is_about_them():
     assert sentence(alone) == "retrained again passes every test, within the margins below."
     # Among others it had nothing to forget.
     assert headline(with_reference(judged(ga="not expressed")), 2) == "GA has not forgotten the two contracts."
+    two = headline(with_reference(judged(ga="not expressed", kl="not expressed")), 2)
+    assert two == "Neither of the two unlearned models has forgotten the two contracts."
     assert headline(alone, 2) == "retrained again has forgotten the two contracts, as far as was tested."
 
 

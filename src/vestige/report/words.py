@@ -300,7 +300,9 @@ def headline(
         return f"{people_said(people) or label}: {answer}"
     forgotten = _forgotten(label, n_edges, people)
     model = method_name(next(iter(verdicts)))
-    models = f"the {counted(n)} models"
+    # The last line on the terminal counts the retrained ones among the submitted too.
+    kind = "unlearned models" if n < len(outcome.audited) else "models"
+    models = f"the {counted(n)} {kind}"
     # This comes first: if the questions cannot separate models, no other answer has a meaning.
     if any(_is(claims, "benchmark valid", "fails") for claims in verdicts.values()):
         if n > 1:
@@ -322,7 +324,7 @@ def headline(
     if n_passing:
         passing = f"{counted(n_passing).capitalize()} of {models}"
         if n_passing == n:
-            passing = {2: "Both models"}.get(n, f"All {counted(n)} models")
+            passing = f"{'Both' if n == 2 else f'All {counted(n)}'} {kind}"
         return f"{passing} have {forgotten}, {_TESTED}."
     none = {2: "Neither"}.get(n, "None") + f" of {models}"
     if n_knowing == n:
