@@ -92,7 +92,7 @@ def test_the_weights_of_the_target_are_in_the_identity_and_other_weights_are_ref
     monkeypatch.setattr("vestige.models.load.load", lambda settings: loaded.append(settings) or other)
     served = EndpointModel(None, None, "s", "", endpoint=None, max_tokens=8, told="", fingerprint=(), device="cuda:1")
     for subject in (other, served):
-        with pytest.raises(InputError, match="is not the target"):
+        with pytest.raises(InputError, match="other weights than the target"):
             indirect._loaded_target(subject, settings.target, settings.target_weights)
     # The target is asked where the command asks its other models, a served one too.
     assert [settings.device for settings in loaded] == ["auto", "cuda:1"]

@@ -63,7 +63,7 @@ def test_an_answer_that_shares_a_token_with_the_prompt_is_refused():
 
 @pytest.mark.parametrize("answer", ["", "   "])
 def test_an_answer_of_nothing_is_refused(prompter, answer):
-    with pytest.raises(InputError, match="its answer"):
+    with pytest.raises(InputError, match="chat lacks"):
         prompter.encode("What was the price?", answer)
 
 

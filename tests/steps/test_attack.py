@@ -358,7 +358,7 @@ def test_answers_that_are_gone_are_not_asked_of_a_later_model(subject, monkeypat
         path.unlink()
     for path in (folder / "points/1").rglob("records.jsonl"):
         path.unlink()
-    with pytest.raises(InputError, match="are gone"):
+    with pytest.raises(InputError, match="answers of the attack are missing"):
         run_attack(subject, request)
 
 

@@ -17,7 +17,6 @@ from typing import Any
 from vestige.core.errors import InputError
 from vestige.core.files import read_json
 from vestige.core.ids import content_id, file_digest
-from vestige.core.store import unsealed, write_sealed
 from vestige.core.text import Fields, TextByName, one_line
 
 _PACKAGES = ("vestige", "torch", "transformers", "peft", "tokenizers", "safetensors", "numpy")
@@ -94,6 +93,9 @@ def _git(*words: str, cwd: Path) -> str:
 
 def write_provenance(path: Path, watch: Stopwatch, **details: Any) -> None:
     """Record what made an output: this process's command, versions and hardware, its times, and `details`."""
+    # `vestige --help` needs this module, and not the slow pydantic.
+    from vestige.core.store import write_sealed
+
     write_sealed(
         path,
         {
@@ -142,6 +144,8 @@ def read_provenance(path: Path) -> Fields:
     stored = read_json(path)
     parts = {"command": str, "versions": dict, "hardware": dict, "times": dict, "models": dict, "number": int}
     if isinstance(stored, dict):
+        from vestige.core.store import unsealed
+
         stored = unsealed(path, stored)
         if all(isinstance(stored[name], kind) for name, kind in parts.items() if name in stored):
             return stored
