@@ -29,9 +29,9 @@ from .api import rejudge as rejudge
 from .api import unlearn as unlearn
 from .artifacts.audits import Soundness as Soundness
 from .attacks.ablate import AblateSettings as Ablate
-from .attacks.gcg import GcgSettings as Gcg
 from .attacks.in_context import InContextSettings as InContext
 from .attacks.planning import AttackSettings as Attack
+from .attacks.prompts import GcgSettings as Gcg
 from .attacks.quantize import QuantizeSettings as Quantize
 from .attacks.relearn import RelearnSettings as Relearn
 from .auditing.forecast import AuditPower as AuditPower

@@ -34,7 +34,7 @@ ndtr = np.vectorize(lambda z: math.erfc(-z / math.sqrt(2)) / 2, otypes=[float])
 """The probability that a normal variable is less."""
 
 
-def betainc(a: float, b: float, x: float) -> float:
+def betainc(a: int | float, b: int | float, x: float) -> float:
     """The probability that a beta variable is less than `x`."""
     if not 0 < x < 1:
         return float(x >= 1)
@@ -52,7 +52,7 @@ def stdtrit(df: Any, p: Any) -> Any:
 
 
 @lru_cache(maxsize=4096)
-def t_quantile(df: float, p: float) -> float:
+def t_quantile(df: int | float, p: float) -> float:
     """The quantile of Student's t for one number of degrees of freedom; of the normal distribution if it is infinite.
 
     Example:
@@ -62,13 +62,13 @@ def t_quantile(df: float, p: float) -> float:
     return float(stdtrit(df, p) if math.isfinite(df) else ndtri(p))
 
 
-def chdtri(df: float, p: Any) -> Any:
+def chdtri(df: int | float, p: Any) -> Any:
     """The value that a chi-squared variable exceeds with the probability `p`."""
     return df * np.exp(_log_odds(df / 2, _LARGE, np.log1p(-np.asarray(p)), np.log(p)))
 
 
 @lru_cache(maxsize=256)
-def t_quantiles(df: float, number: int) -> Float[np.ndarray, " R"]:
+def t_quantiles(df: int | float, number: int) -> Float[np.ndarray, " R"]:
     """The quantiles of Student's t at the middles of as many equal parts of [0, 1]."""
     z = _normal_quantiles(number)
     half = Chebyshev.interpolate(lambda low: np.arcsinh(stdtrit(df, ndtr(low)) / math.sqrt(df)), 60, [z[0], 0])
