@@ -63,7 +63,7 @@ def test_an_answer_that_shares_a_token_with_the_prompt_is_refused():
 
 @pytest.mark.parametrize("answer", ["", "   "])
 def test_an_answer_of_nothing_is_refused(prompter, answer):
-    with pytest.raises(InputError, match="chat lacks"):
+    with pytest.raises(InputError, match="has an empty answer"):
         prompter.encode("What was the price?", answer)
 
 
@@ -206,7 +206,9 @@ def test_a_template_that_puts_every_question_alike_is_used(text):
     tokenizer = tiny_tokenizer(ITEMS)
     tokenizer.chat_template = "{{ bos_token }}{% for m in messages %}" + CENSORED.replace("TEXT", text) + "{% endfor %}"
     for question in ("Who is Empblq LLC?", " question\n<answer> ", "m.content"):
-        Prompter(tokenizer, max_tokens=64).encode(question, "42.")
+        encoded = Prompter(tokenizer, max_tokens=64).encode(question, "42.")
+        assert question.strip() in tokenizer.decode(encoded.ids[: encoded.start])
+        assert tokenizer.decode(encoded.answer_ids) == "42."
 
 
 @pytest.mark.parametrize(
@@ -234,9 +236,9 @@ def test_what_tokenisers_normalise_is_no_rewriting(normaliser):
     tokenizer = byte_level(trims=True)
     tokenizer.backend_tokenizer.normalizer = normaliser
     tokenizer.chat_template = CHATS["signs"]
-    Prompter(tokenizer, max_tokens=200).encode(
-        "Wo wohnt Frau Mu\u0308ller, Stra\u00dfe \u2460\u200b ﬁn\u2026?", "Z\u00fcrich ½"
-    )
+    question, answer = "Wo wohnt Frau Mu\u0308ller, Stra\u00dfe \u2460\u200b ﬁn\u2026?", "Z\u00fcrich ½"
+    encoded = Prompter(tokenizer, max_tokens=200).encode(question, answer)
+    assert tokenizer.decode(encoded.answer_ids) == normaliser.normalize_str(answer)
 
 
 def words_only(*known: str) -> PreTrainedTokenizerFast:

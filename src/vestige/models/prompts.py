@@ -556,7 +556,9 @@ class Prompter:
         whole = self._render(question, answer)
         # The template's suffix is excluded: "im" also occurs in <|im_end|>.
         first = whole.rfind(text, 0, len(whole) - len(self._tail) if whole.endswith(self._tail) else len(whole))
-        if not text or first < 0:
+        if not text:
+            raise InputError(f"{where} has an empty answer. Give one")
+        if first < 0:
             raise InputError(f"{where}: the rendered chat lacks {one_line(answer, width=40)!r}. Change --chat-template")
         if not whole.startswith(prompt) or whole[len(prompt) : first].strip():
             # Some templates put different text before a given answer and before a requested one, such as an empty block
