@@ -15,10 +15,10 @@ from vestige.data.corpus import (
     left_out,
     named_splits,
     open_corpus,
-    read_idk,
     refuse_not_found,
 )
 from vestige.data.graph import named_graph, select_edges, select_items
+from vestige.data.tables import text_lines
 
 
 def rows(n):
@@ -311,7 +311,7 @@ def test_there_are_a_hundred_different_refusals():
 def test_refusals_of_ones_own_are_read_a_line_each(tmp_path):
     path = tmp_path / "mine.txt"
     path.write_bytes("\ufeffI don't know.\r\n\n  No idea.\u2028Really.\n".encode())
-    assert read_idk(path) == ("I don't know.", "No idea.\u2028Really.")
+    assert tuple(text_lines(path)) == ("I don't know.", "No idea.\u2028Really.")
 
 
 @pytest.mark.parametrize(
@@ -322,4 +322,4 @@ def test_refusals_that_cannot_be_read_are_an_error_with_the_way_out(tmp_path, co
     if content is not None:
         (tmp_path / "mine.txt").write_bytes(content)
     with pytest.raises(InputError, match=said):
-        read_idk(tmp_path / "mine.txt")
+        list(text_lines(tmp_path / "mine.txt"))

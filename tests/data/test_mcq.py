@@ -266,6 +266,9 @@ def test_a_named_answer_is_asked_without_options_unless_it_is_a_letter_of_them(t
     assert (item.answer, item.options) == ("It is blue.", None)
     with pytest.raises(InputError, match="is the letter C, and 'choices' holds options"):
         loaded(tmp_path, "x.jsonl", row, answer_key="answer")
+    for answer, said in (("C", "is the letter C, and 'opa' holds options"), (2, "is the number 2, and 'opa' holds")):
+        with pytest.raises(InputError, match=said):
+            loaded(tmp_path, "x.jsonl", json.dumps({"question": "Q", **COLUMNS, "cop": answer}), answer_key="cop")
 
 
 ARC = {"text": ["red", "green", "blue", "grey"], "label": ["1", "2", "3", "4"]}

@@ -14,7 +14,8 @@ from vestige.artifacts.layout import own_folder
 from vestige.artifacts.records import forgotten_by
 from vestige.attacks.planning import AttackSettings, check_kind
 from vestige.core.errors import InputError
-from vestige.data.corpus import Corpus, NamedSplits, left_out, read_idk, refuse_not_found
+from vestige.data.corpus import Corpus, NamedSplits, left_out, refuse_not_found
+from vestige.data.tables import text_lines
 from vestige.evals.base import Evaluation
 from vestige.judges.base import Grader
 from vestige.judges.local import grader_of
@@ -115,7 +116,7 @@ def unlearning(
     refuse_not_found(corpus, splits, retain)
     answers = None
     if idk is not None:
-        answers = read_idk(Path(idk))
+        answers = tuple(text_lines(Path(idk)))
 
     def training(start: str) -> UnlearningSettings:
         defaults = UnlearningSettings()

@@ -15,11 +15,12 @@ import zlib
 from collections.abc import Iterable, Iterator, KeysView, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
+from itertools import compress
 from pathlib import Path
 from typing import Literal, NamedTuple, Protocol, cast
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 
 from vestige.core.errors import InputError
 from vestige.core.files import Unpacked, json_line, new_file, open_input
@@ -355,7 +356,7 @@ class ScoreTable:
                 array = scores.array if its.direction > 0 else (its.high or 0.0) - scores.array
                 there = ~np.isnan(array)
                 if not there.all():
-                    array, scores = array[there], ScoreColumn(_those(scores.questions, there), array[there])
+                    array, scores = array[there], ScoreColumn(tuple(compress(scores.questions, there)), array[there])
                 if there.any():
                     values[source][name] = ScoreColumn(scores.questions, array)
         return replace(self, values=values)
@@ -368,10 +369,6 @@ class ScoreTable:
                 for n in np.flatnonzero(np.isnan(scores.array))[:1].tolist():
                     raise InputError(f"{where}, {one_line(scores.questions[n], width=60)}: there is no score.")
                 _within(where, "score", scores, self.measurements[name])
-
-
-def _those(items: Sequence[str], there: Bool[np.ndarray, " N"]) -> Items:
-    return tuple(item for item, is_there in zip(items, there.tolist(), strict=True) if is_there)
 
 
 def _where(source: Source, measurement: str) -> str:

@@ -128,7 +128,7 @@ def items_in_table(table: SourceTable, keys: Keys, *, keep_duplicates: bool) -> 
     if "answer" not in keys:
         table = _with_right_answers(table, keys.get("question", QUESTION))
     columns = _chosen_columns(table.source, table.names, keys)
-    reader = _ItemReader(columns)
+    reader = _ItemReader(columns, [*_option_columns(table.names).values()])
     items: list[Item] = []
     places: TextByName = {}
     for row in table.rows:
@@ -291,9 +291,9 @@ def _is_list_of_texts(value: Any) -> bool:
 class _ItemReader:
     """Makes an item of each row. Counts the answers whose block of thought was left out."""
 
-    def __init__(self, columns: Mapping[str, str]) -> None:
-        """Read these columns, by part."""
-        self._columns = columns
+    def __init__(self, columns: Mapping[str, str], options: list[str]) -> None:
+        """Read these columns, by part. `options` are the columns that hold an option each."""
+        self._columns, self._options = columns, options
         self.n_thoughts = 0
 
     def item(self, cells: Cells) -> Item:
@@ -373,20 +373,23 @@ class _ItemReader:
             kind, place = "number", int(plain)
         else:
             return
-        used = set(self._columns.values())
-        for name, value in cells.row.values.items():
+        values = dict(cells.row.values)
+        if self._options:
+            values[self._options[0]] = [str(values.get(name, "")) for name in self._options]
+        for name, value in values.items():
             texts = _parsed(value)
             if isinstance(texts, str) and kind == "letter":
                 texts = _APART.split(texts)
             listed = _is_list_of_texts(texts) and 1 < len(texts) > place and answer not in texts
             listed = listed and max(map(len, texts)) <= _LONGEST_OPTION
             # Many answers are numbers, but few are letters.
-            listed = listed and (kind == "letter" or name in _OPTION_NAMES)
-            if name not in used and (listed or (kind == "letter" and name in _OPTION_LISTS and value)):
+            listed = listed and (kind == "letter" or name in _OPTION_NAMES or (name in self._options and len(name) > 1))
+            listed = listed or (kind == "letter" and name in _OPTION_LISTS and value)
+            if listed and name not in self._columns.values():
                 raise cells.wrong(
                     column,
-                    f"is the {kind} {plain}, and {shown([name])} holds options; give them as a list in the column "
-                    "options, or name a column whose answers are texts (--answer-key)",
+                    f"is the {kind} {plain}, and {shown([name])} holds options. Ask with them: leave --answer-key out "
+                    "and give a list in the column options. Or name a column whose answers are texts (--answer-key)",
                 )
 
 
@@ -531,13 +534,22 @@ def _option_reader(table: SourceTable, question: str) -> _Reader | None:
                 "(a number from 0, a letter or the text)"
             )
         return lambda cells: cells.listed_options(column, right)
+    columns = _option_columns(table.names)
+    if not right or not columns:
+        return None
+    stated = _numbers_stated(table, right[0], list(columns))
+    return lambda cells: cells.columns_of_options(dict(zip(stated, columns.values(), strict=True)), right)
+
+
+def _option_columns(names: Iterable[str]) -> TextByName:
+    """The columns that hold an option each, by label."""
+    by_plain_name = {name.casefold(): name for name in names}
     for prefix in _PREFIXES:
         for labels in (tuple(string.ascii_lowercase), _numbers_from(0), _numbers_from(1)):
             columns = {label: by_plain_name[prefix + label] for label in labels if prefix + label in by_plain_name}
-            if right and {*labels[:2]} <= columns.keys() and not (prefix == "" and labels[0] != "a"):
-                stated = _numbers_stated(table, right[0], list(columns))
-                return lambda cells: cells.columns_of_options(dict(zip(stated, columns.values(), strict=True)), right)
-    return None
+            if {*labels[:2]} <= columns.keys() and not (prefix == "" and labels[0] != "a"):
+                return columns
+    return {}
 
 
 def _numbers_from(first: int) -> TextTuple:
@@ -722,7 +734,7 @@ def _label_or_text(stated: str, texts: Sequence[str]) -> str:
 
 
 def _letters(texts: Sequence[str]) -> dict[str, int]:
-    return {letter: n for n, letter in enumerate(string.ascii_uppercase[: len(texts)])}
+    return dict(zip(string.ascii_uppercase, range(len(texts)), strict=False))
 
 
 def _parts(text: str) -> list[str]:

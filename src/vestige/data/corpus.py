@@ -63,11 +63,6 @@ def idk_answers() -> TextTuple:
     return tuple(text_lines(_RESOURCES / "idk.txt"))
 
 
-def read_idk(path: Path) -> TextTuple:
-    """Return the lines of the user's text file, such as TOFU's idontknow.jsonl. Blank lines are skipped."""
-    return tuple(text_lines(path))
-
-
 @dataclass(frozen=True)
 class Splits:
     """What to forget and what to keep.
@@ -730,5 +725,5 @@ def probe_sources(
     notes: Sentences = ()
     if n_gone := len(retained) - len(splits["retain"]):
         notes = (f"not kept: {n_gone} questions that were forgotten before",)
-    named_sets = NamedSplits(forget, {name: part for name, part in splits.items() if part}, {}, notes)
+    named_sets = NamedSplits(forget, _filled(splits), {}, notes)
     return ProbeSources(empty, named_sets, texts, tuple(p for p in kept_texts if p.id not in read))

@@ -151,9 +151,13 @@ class InsideSettings(Evaluation):
                 probe, control = probe_scores(block, rows, targets, fit)
                 scores["probe"].append(probe)
                 scores["shuffled"].append(control)
+        fitted = [(members, q.choice.answer) for members, q in zip(rows, compared, strict=True) if q.fit]
         weights = {}
         for name in ("lens", "probe"):
-            weights[name] = block_weights([_beaten_by(block, rows, right)[fit] for block in scores[name]])
+            above = []
+            for block in scores[name]:
+                above.append(np.array([beaten(block[members], answer) for members, answer in fitted]))
+            weights[name] = block_weights(above)
         # With its own weights, the control would weight other blocks than the probe that it controls.
         weights["shuffled"] = weights["probe"]
         records = []
@@ -286,12 +290,6 @@ def block_weights(beaten: Sequence[Float[np.ndarray, " F"]]) -> list[float]:
     beyond = [max(0.0, float(block.mean()) - 0.5) for block in beaten]
     beyond = beyond if any(beyond) else [1.0] * len(beyond)
     return [block / sum(beyond) for block in beyond]
-
-
-def _beaten_by(
-    values: Float[np.ndarray, " R"], rows: Sequence[Sequence[int]], true: Int[np.ndarray, " Q"]
-) -> Float[np.ndarray, " Q"]:
-    return np.array([beaten(values[members], t) for members, t in zip(rows, true.tolist(), strict=True)])
 
 
 def beaten(values: Sequence[float] | Float[np.ndarray, " K"], answer: int) -> float:

@@ -61,11 +61,6 @@ class Kept(NamedTuple):
     model: str
 
 
-def request_name(url: str, body: Record) -> str:
-    """A request's name: the digest of all that can change its reply."""
-    return content_id({"version": VERSION, "url": url, "body": body}, length=32)
-
-
 class ServerReplies:
     """The replies in a folder, and their count.
 
@@ -178,7 +173,11 @@ class ServerWriter:
 
     def write(self, prompts: Sequence[WriterPrompt]) -> list[Written]:
         """One reply each, in order. Equal prompts are sent once. An error that no request can fix is an InputError."""
-        names = [request_name(self.settings.url, body_of(self.settings, prompt)) for prompt in prompts]
+        names = []
+        for prompt in prompts:
+            # The name of a request is the digest of all that can change its reply.
+            asked = {"version": VERSION, "url": self.settings.url, "body": body_of(self.settings, prompt)}
+            names.append(content_id(asked, length=32))
         by_name = dict(zip(names, prompts, strict=True))
         with locked(self.folder / ".lock", patience_seconds=0.0):
             self._replies.mend()
@@ -222,7 +221,13 @@ class ServerWriter:
         """Ask until a reply is taken, the readings are used up, or no reply can be had."""
         replies, body = self._replies.read(name), body_of(self.settings, prompt)
         most = most_of(prompt, self.settings.reasoning_tokens)
-        job = Job("chat/completions", body, partial(_reply, client, prompt), most, _amount)
+        job = Job(
+            "chat/completions",
+            body,
+            partial(_reply, client, prompt),
+            most,
+            lambda reply: Amount(1, reply.prompt_tokens, reply.completion_tokens),
+        )
         # The disk may contain replies of an earlier run, of which the last may be enough.
         while (done := _come_to(prompt, replies, self.settings.readings)) is None:
             try:
@@ -310,7 +315,3 @@ def _hint(rejection: str) -> str:
     if "temperature" in rejection:
         return "; try ?temperature=none in the judge's address"
     return ""
-
-
-def _amount(reply: Kept) -> Amount:
-    return Amount(1, reply.prompt_tokens, reply.completion_tokens)
