@@ -221,7 +221,7 @@ def test_requests_share_connections_and_stay_within_their_bounds(nano):
                 records(through(log, nano, **bound), ChoicesSettings)
         with pytest.raises(InputError, match="most_cost is set and prices are not"):
             through(log, nano, most_cost=1)
-        with pytest.raises(InputError, match=r"serves no model 'other'. It has nano"):
+        with pytest.raises(InputError, match=r"serves no model 'other'. Name one that it has: nano"):
             load(ModelSettings(model=f"{log.url}#other"))
 
 

@@ -182,7 +182,7 @@ def test_rules_about_a_model_that_is_not_there_are_refused_before_anything_is_ma
 
 
 def test_a_score_that_is_no_number_is_named(target, tmp_path):
-    with pytest.raises(InputError, match=r"the score 'forget' of a model is nan\. Scores must be finite numbers"):
+    with pytest.raises(InputError, match=r"the score 'forget' of a model is nan\. Return finite numbers"):
         unlearn(SubjectFolder(tmp_path / "cell"), asked(target, scripted(tmp_path, [(float("nan"), 1.0)])))
 
 

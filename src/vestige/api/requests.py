@@ -238,7 +238,7 @@ def attack(
     """
     if settings.guided != (guide is not None):
         raise InputError(
-            "only a prefix search takes a target, and it needs one: the prefix is searched to bring the target's words"
+            "only a prefix search takes a target, and it needs one. Give --target with it, and leave it out elsewhere"
         )
     planned = settings.plan(splits.splits, seed=seed)
     check_kind(settings, planned.plan)

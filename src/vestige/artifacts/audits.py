@@ -827,7 +827,7 @@ def read_sealed_plan(folder: AuditFolder) -> SealedPlan | None:
     sealed = _read(folder.sealed, SealedPlan)
     # Anyone who changes the file can renew its seal, but others hold the digest.
     if sealed_digest(sealed.plan, sealed.settings) != sealed.digest:
-        raise InputError(f"{one_line(str(folder.sealed), width=200)} does not match its digest")
+        raise InputError(f"{one_line(str(folder.sealed), width=200)} was changed. Delete it and judge again.")
     return sealed
 
 

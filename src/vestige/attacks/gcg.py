@@ -190,7 +190,9 @@ def around(prompter: Prompter, question: str, target: Ids, placement: Placement)
         raise InputError(f"{where} has an empty target, so there is nothing to search for. Give a text that has tokens")
     parts = prompter.rendered(deployed(question, _HERE, placement)).split(_HERE)
     if len(parts) != 2:
-        raise InputError(f"{where}: the chat template shows the prompt {len(parts) - 1} times. It must show it once")
+        raise InputError(
+            f"{where}: the chat template shows the prompt {len(parts) - 1} times. Set another --chat-template"
+        )
     before, after = parts
     tokenizer = prompter.tokenizer
     (lead,) = as_ids(tokenizer, [before.removesuffix(" ")])

@@ -217,7 +217,9 @@ def _read(name: str, path: Path, known: _LogQuestions) -> Iterator[tuple[str, Va
             by_item = values.setdefault(score, {})
             for item, value in zip(items, part.scores.tolist(), strict=True):
                 if item in by_item:
-                    raise InputError(f"{file}: {part.name} on {one_line(task)} has two scores of one question.")
+                    raise InputError(
+                        f"{file}: {part.name} on {one_line(task)} has two scores of one question. Keep one."
+                    )
                 by_item[item] = value
             for place, item in enumerate(items):
                 known.texts[item] = part.questions[place] if part.questions else ""
@@ -280,7 +282,7 @@ def _of_table(columns: Sequence[ModelScores], name: str, groups: TextByName) -> 
         for place, item in enumerate(column.items):
             known = values.setdefault(_TaskScore(column.splits[place], measurement), {})
             if item in known:
-                raise InputError(f"{one_line(column.model)}: the question {one_line(item)} has two scores.")
+                raise InputError(f"{one_line(column.model)}: the question {one_line(item)} has two scores. Keep one.")
             known[item] = float(column.scores[place])
             if column.groups[place]:
                 groups.setdefault(item, column.groups[place])

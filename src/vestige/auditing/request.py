@@ -171,7 +171,7 @@ def check_request(request: AuditRequest, *, whole: bool = True) -> None:
         if earlier is not model:
             raise InputError(
                 f"the model {one_line(model.model, width=120)} appears twice, as {earlier.role} and as "
-                f"{model.role}. An audit compares different models"
+                f"{model.role}. An audit compares different models. Name it once"
             )
         if [m.name for m in request.models].count(model.name) > 1:
             raise InputError(f"two models have the name {one_line(model.name, width=60)!r}. Give each its own name")

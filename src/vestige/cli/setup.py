@@ -69,7 +69,7 @@ def init_command(
 
     find_method(method)
     if controls < 1:
-        raise InputError(f"--controls {controls}: an audit compares with at least one. Five are advised.")
+        raise InputError(f"--controls {controls}: an audit compares with at least one. Give 5, as advised.")
     corpus = open_corpus(SourceSettings(data=data, edge_key=edge_key))
     splits = audit_questions(corpus, forget, (), holdout=holdout)
     audited = _Models(

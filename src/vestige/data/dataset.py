@@ -132,7 +132,9 @@ def plan(graph: Graph | str | Path, *, seed: int) -> tuple[ContractDrawing, Grap
     if not isinstance(graph, Graph):
         graph = load_graph(graph, seed=seed)
     if len(graph.edges) > MAX_EDGES:
-        raise InputError(f"{graph.name}: {len(graph.edges):,} contracts. At most {MAX_EDGES:,} are compiled")
+        raise InputError(
+            f"{graph.name}: {len(graph.edges):,} contracts. At most {MAX_EDGES:,} are compiled. Split the graph"
+        )
     for name in graph.types:
         known_type(name)
     return ContractDrawing(with_holdout(graph), seed), graph

@@ -149,9 +149,7 @@ def build_graph(name: str, edges: Iterable[Edge], *, parts: Mapping[int, str] | 
             check_label(node, f"{name}: node")
         ends = f"edge {shown(edge.first)}-{shown(edge.second)}"
         if edge.first == edge.second:
-            raise InputError(
-                f"{name}: node {shown(edge.first)} has a contract with itself. A contract needs two parties"
-            )
+            raise InputError(f"{name}: node {shown(edge.first)} has a contract with itself. Name another second party")
         if not IDENTIFIER.fullmatch(edge.type):
             raise InputError(
                 f"{name}: {ends} has the type {shown(edge.type)}. A type is lower-case letters, digits and '_', "
@@ -170,7 +168,7 @@ def build_graph(name: str, edges: Iterable[Edge], *, parts: Mapping[int, str] | 
         # Names and addresses are assigned in the order of first appearance.
         labels |= dict.fromkeys(edge[:2])
     if not by_id:
-        raise InputError(f"{name}: no edges. A graph needs at least one contract")
+        raise InputError(f"{name}: no edges. A graph needs at least one contract. Add one")
     return Graph(name, tuple(labels), by_id, dict(parts or {}))
 
 

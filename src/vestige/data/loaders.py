@@ -256,7 +256,7 @@ def published_of(source: str, model: str, figures_of: str | None = None) -> tupl
     """Return a pack's figures of the model, or of the one `named`. None if nothing is to be compared."""
     pack = pack_named(source)
     if figures_of not in (None, "none") and pack is None:
-        raise InputError("--published goes with a pack, as in --data pack:tofu")
+        raise InputError("--published goes with a pack. Name one, as in --data pack:tofu")
     if pack is None or figures_of == "none":
         return None
     by_model = {row.model: row for row in pack.published}

@@ -181,7 +181,9 @@ def server_at(model: str, kind: type[S]) -> S:
         raise InputError(f"{shown!r} does not name a model of that server. Give it like {FORM}")
     names = [name for name, _ in query]
     if {"url", "model"} & set(names) or len(set(names)) < len(names):
-        raise InputError(f"{shown!r}: an address repeats a setting, or has url or model as a setting")
+        raise InputError(
+            f"{shown!r}: an address repeats a setting, or has url or model as a setting. Write each setting once"
+        )
     path = parts.path.rstrip("/").removesuffix("/chat/completions").removesuffix("/completions")
     settings: Fields = {"url": f"{parts.scheme}://{parts.netloc}{path}", "model": unquote(parts.fragment)}
     return kind.build({**settings, **dict(query)}, where=f"the address {shown}")

@@ -454,7 +454,7 @@ def _told_by(to: Address, client: Client) -> tuple[str, int | None]:
     by_id = {str(row.get("id")): row for row in rows or () if isinstance(row, dict)}
     if by_id and to.model not in by_id:
         names = ", ".join(one_line(name, width=60) for name in list(by_id)[:8])
-        raise InputError(f"{to.url} serves no model {one_line(to.model)!r}. It has {names}")
+        raise InputError(f"{to.url} serves no model {one_line(to.model)!r}. Name one that it has: {names}")
     row = by_id.get(to.model, {})
     parts = urlsplit(to.url)
     try:

@@ -374,7 +374,9 @@ def meta_model(config: PreTrainedConfig, folder: Path, n_tensors: int, **options
     finally:
         hook.remove()
     if (buffered := sum(b.numel() for b in model.buffers())) > _MOST_BUFFERED:
-        raise InputError(f"{folder / 'config.json'} asks for tables of {buffered} numbers in addition to its weights")
+        raise InputError(
+            f"{folder / 'config.json'} asks for tables of {buffered} numbers beside its weights. Fetch the model again"
+        )
     return model
 
 

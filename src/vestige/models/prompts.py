@@ -66,7 +66,9 @@ def own_template(tokenizer: PreTrainedTokenizerBase) -> str:
             )
         template = template["default"]
     if template is not None and not isinstance(template, str):
-        raise InputError(f"the chat template of the tokeniser is not text but a {type(template).__name__}")
+        raise InputError(
+            f"the chat template of the tokeniser is not text but a {type(template).__name__}. Set --chat-template"
+        )
     if template is None:
         return PLAIN_TEMPLATE
     return template
@@ -115,7 +117,7 @@ def rendered(
 ) -> str:
     """Return the text of a chat. Without `answered` it ends before the model's answer. Raises if the template fails."""
     if len(template) > _MOST_CHARACTERS:
-        raise InputError(f"the chat template is {len(template)} characters long. No template needs {_MOST_CHARACTERS}")
+        raise InputError(f"the chat template is {len(template)} characters long. Set a shorter --chat-template")
     special = {name: str(token) for name, token in tokenizer.special_tokens_map.items() if isinstance(token, str)}
     try:
         with work_bounded(_MOST_WORK + _WORK_A_CHARACTER * sum(len(m["content"]) for m in messages)):
@@ -620,7 +622,9 @@ class Prompter:
         if self.tokenizer.eos_token_id is not None and self.tokenizer.eos_token_id not in ends:
             ends.append(self.tokenizer.eos_token_id)
         if not ends:
-            raise InputError("the tokeniser has neither an EOS token nor a template that ends a turn")
+            raise InputError(
+                "the tokeniser has neither an EOS token nor a template that ends a turn. Set --chat-template"
+            )
         return tuple(ends)
 
     @cached_property

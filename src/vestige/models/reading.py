@@ -360,7 +360,9 @@ def letter_prompt(prompter: Prompter, encoded: Sequence[Encoded], letters: Seque
             )
     ids = tuple(own[-1] for own in tokens)
     if len(set(ids)) < len(ids):
-        raise InputError(f"the tokeniser has one token for several of the letters {', '.join(letters)}")
+        raise InputError(
+            f"the tokeniser has one token for several of the letters {', '.join(letters)}. Ask for options by text"
+        )
     return LetterPrompt(encoded[0].ids[: encoded[0].start + n_shared], ids)
 
 

@@ -117,10 +117,10 @@ class FilterSettings(Settings):
         if not self.unlearned_at_most < self.target_at_least:
             raise InputError(
                 f"unlearned_at_most = {self.unlearned_at_most:g} must be below target_at_least = "
-                f"{self.target_at_least:g}, or one answer would be good and bad"
+                f"{self.target_at_least:g}, or one answer would be good and bad. Lower it"
             )
         if not -1 <= self.alike <= 1:
-            raise InputError(f"alike = {self.alike:g}: a cosine is from -1 to 1")
+            raise InputError(f"alike = {self.alike:g}: a cosine is from -1 to 1. Set a value within")
 
     def n_held_against(self, n_prompts: int, n_texts: int) -> int:
         """Return the number of forget texts with which each of `n_prompts` prompts is compared."""

@@ -78,7 +78,9 @@ def train_only(model: PreTrainedModel, layers: Layers, settings: TrainingSetting
     if missing:
         block = every[layers.update[0]]
         inside = sorted(n for n, m in block.named_modules() if isinstance(m, (nn.Linear, Conv1D)))
-        raise InputError(f"the model has no module {missing[0]}. A block's linear layers: {', '.join(inside)}")
+        raise InputError(
+            f"the model has no module {missing[0]}. Name some of a block's linear layers: {', '.join(inside)}"
+        )
     if settings.lora_rank:
         _inject(model, settings, names, seed)
         return

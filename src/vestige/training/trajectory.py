@@ -126,7 +126,7 @@ class Trajectory:
         agreed = self.world.led(scores)
         odd = [name for name, value in agreed.items() if not math.isfinite(value)]
         if odd:
-            raise InputError(f"the score {odd[0]!r} of a model is {agreed[odd[0]]}. Scores must be finite numbers")
+            raise InputError(f"the score {odd[0]!r} of a model is {agreed[odd[0]]}. Return finite numbers")
         return agreed
 
     def _write(self, model: str, point: Point) -> None:
