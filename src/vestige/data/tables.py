@@ -9,8 +9,10 @@ import io
 import json
 import math
 import re
+from codecs import getincrementaldecoder
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -65,9 +67,11 @@ def file_bytes(path: Path) -> bytes:
 
 
 def as_utf8(content: bytes) -> bytes:
-    """Convert UTF-16 text, which Excel writes as "Unicode text", to UTF-8. Other content is unchanged."""
+    """Convert UTF-16 text, which Excel writes as "Unicode text", to UTF-8. Other and damaged content is unchanged."""
     if content[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        return content.decode("utf-16", errors="ignore").encode()
+        with suppress(UnicodeDecodeError):
+            # The head of a file may end within a character.
+            return getincrementaldecoder("utf-16")().decode(content).encode()
     return content
 
 

@@ -622,9 +622,7 @@ class Prompter:
         if self.tokenizer.eos_token_id is not None and self.tokenizer.eos_token_id not in ends:
             ends.append(self.tokenizer.eos_token_id)
         if not ends:
-            raise InputError(
-                "the tokeniser has neither an EOS token nor a template that ends a turn. Set --chat-template"
-            )
+            raise InputError("the tokeniser has no EOS token and no template that ends a turn. Set --chat-template")
         return tuple(ends)
 
     @cached_property
