@@ -316,8 +316,8 @@ def test_refusals_of_ones_own_are_read_a_line_each(tmp_path):
 
 @pytest.mark.parametrize(
     ("content", "said"),
-    [(b" \n", "no lines"), (b"\xff", "not UTF"), (b"\xff\xfe\0\xdc", "not UTF"), (b"a\nb\0", "line 2: "), (None, "read")],
-))
+    [(b" \n", "no lines"), (b"\xff", "not UTF"), (b"\xff\xfe\0\xdc", "not UTF"), (b"a\nb\0", "line 2"), (None, "read")],
+)
 def test_refusals_that_cannot_be_read_are_an_error_with_the_way_out(tmp_path, content, said):
     if content is not None:
         (tmp_path / "mine.txt").write_bytes(content)
