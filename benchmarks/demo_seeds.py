@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchmarks import options
+from vestige.api.selection import DemoSettings
 from vestige.artifacts.audits import CLAIMS, AuditOutcome, read_outcome, read_plan
 from vestige.artifacts.layout import RunFolder
 from vestige.auditing.claims import decide
@@ -23,7 +24,7 @@ from vestige.auditing.ground import Case
 from vestige.auditing.groups import parts_of
 from vestige.auditing.judge import lay
 from vestige.auditing.run import rejudge
-from vestige.experiments.demo import DemoSettings, run_demo
+from vestige.experiments.demo import run_demo
 from vestige.metrics.intervals import RESAMPLES
 from vestige.report import build_report
 

@@ -53,10 +53,10 @@ from .experiments.rates import find_rate as find_rate
 from .metrics.pooling import pool as pool
 from .metrics.pooling import reversals as reversals
 from .metrics.verdicts import Thresholds as Margins
-from .probes.answering import AnswerSettings as Answers
-from .probes.holes import FilterSettings as Filter
-from .probes.latent import LatentSettings as Latent
 from .probes.questions import AdjacentSettings as Adjacent
+from .probes.questions import AnswerSettings as Answers
+from .probes.questions import FilterSettings as Filter
+from .probes.questions import LatentSettings as Latent
 from .steps.trajectory import ValidationSettings as Validation
 from .training.callback import TrainerCallback as TrainerCallback
 from .training.policy.settings import PolicySettings as Policy

@@ -117,10 +117,10 @@ def probe(
     from vestige.models.embedder import HUB_ID, load_embedder
     from vestige.models.load import ModelSettings, look_for
     from vestige.probes.adjacent import AdjacentRequest, make_adjacent
-    from vestige.probes.answering import AnswerSettings, Participants
-    from vestige.probes.holes import FilterRequest, FilterSettings, filter_holes
-    from vestige.probes.latent import LatentSettings, Searching
-    from vestige.probes.questions import AdjacentSettings
+    from vestige.probes.answering import Participants
+    from vestige.probes.holes import FilterRequest, filter_holes
+    from vestige.probes.latent import Searching
+    from vestige.probes.questions import AdjacentSettings, AnswerSettings, FilterSettings, LatentSettings
     from vestige.training.policy.settings import PolicySettings
 
     names = _named_searches(searches)

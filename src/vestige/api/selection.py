@@ -6,13 +6,16 @@ from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, TypeAlias
 
+from pydantic import Field, PositiveInt
 from pydantic_core import to_jsonable_python
 
 from vestige.artifacts.records import forgotten_by
 from vestige.attacks import ATTACKS, known_attacks
-from vestige.auditing.settings import QUICK, AuditSettings, check_quick
+from vestige.auditing.settings import QUICK, AuditSettings, Bits, Material, check_quick
 from vestige.core.errors import InputError
+from vestige.core.items import FormName
 from vestige.core.seeds import generator
+from vestige.core.settings import Settings
 from vestige.core.text import Fields, Record, TextTuple, closest, one_line
 from vestige.data.corpus import (
     Corpus,
@@ -50,6 +53,91 @@ TINY_FINETUNE = TrainingSettings(
 """The training of builtin:tiny, by which it learns sample dataset 1 and the factual questions completely."""
 TINY_RATES = {"ga": 3e-5, "gd": 5e-5, "kl": 5e-5, "idk_gd": 1e-4, "dpo": 1e-4, "rr": 4e-3}
 """Learning rates of builtin:tiny for one contract of 20 questions and 20 epochs, one a method."""
+DEMO_RATES = {"ga": 5e-5, "gd": 5e-5, "kl": 5e-5, "idk_gd": 1e-4, "dpo": 2e-4}
+"""The learning rates for the demo's three contracts and 6 epochs."""
+
+PISTOL_METHODS = ("ga", "gd", "kl", "dpo")
+"""The four methods that PISTOL compares (2406.16810, section 5.3)."""
+
+TINY_AUDIT = AuditSettings(
+    evals=("qa", "choices", "freeform", "memory", "inside"),
+    # Prefilled answers recover 7 % of the positive control's knowledge, and by luck up to 25 % for retrained models:
+    # five controls cannot bound that, so the form would only leave "not recoverable" open.
+    forms=("plain", "sampled"),
+    relearn=("retain", "forget_part"),
+    relearn_items=(30,),
+    relearn_epochs=1,
+    relearn_rate=2e-4,
+    relearn_rank=0,
+    relearn_rates=(),
+    quantize=(4,),
+    ablate=(),
+    in_context=(),
+    options=6,
+    membership=("loss", "min_k", "zlib"),
+    max_new_tokens=32,
+)
+"""The demo's audit of the tiny model: relearning trains all weights, for one epoch.
+
+At this rate relearning does not damage the target's knowledge: of the knowledge that the positive control hides, 30
+items of the forget set recover 0.70 [0.52, 0.93] in bits (at 5e-4 and 6 epochs 0.42, and at most 0.55 by retained
+items).
+
+Left out for time: relearning on related and unrelated items and on the forget set itself, facts before the question,
+rounding to 8 bits, which changes nothing, and the reversed question. Useless here: other wordings, examples before the
+question and statements with a gap, which the target was not trained to read, and the membership scores min_k_plus and
+reference, which separate five controls so badly that no model could match them.
+"""
+
+
+class DemoSettings(Settings):
+    """The data, forget sets, methods and audits of the demo.
+
+    Each control is trained from its own seed. The names from `evals` on are audit settings. Without evals there is no
+    audit.
+    """
+
+    graph: str = "sample1"
+    """The graph to compile."""
+    seed: int = 0
+    """Seed of everything random."""
+    forget: TextTuple = Field(default=("edge:A_B,edge:A_C,edge:A_C2,edge:B_D,edge:B_D2",), min_length=1)
+    """Forget sets."""
+    methods: TextTuple = Field(default=PISTOL_METHODS, min_length=1)
+    """Methods to compare."""
+    factual: bool = False
+    """Add the built-in factual questions."""
+    epochs: PositiveInt = TINY_FINETUNE.epochs
+    """Epochs of fine-tuning."""
+    controls: PositiveInt = 5
+    """Models trained without each forget set."""
+    reference: bool = True
+    """Judge one more retrained model as if it had been unlearned: every claim should pass."""
+    unlearning_epochs: PositiveInt = 6
+    """Epochs of unlearning."""
+    max_new_tokens: PositiveInt = TINY_AUDIT.max_new_tokens
+    """Longest reply, in tokens."""
+    evals: TextTuple = TINY_AUDIT.evals
+    """Evaluations to run on every model."""
+    forms: tuple[FormName, ...] = TINY_AUDIT.forms
+    """Forms of free questions."""
+    relearn: tuple[Material, ...] = TINY_AUDIT.relearn
+    """The material of relearning."""
+    relearn_items: tuple[PositiveInt, ...] = TINY_AUDIT.relearn_items
+    """The number of items."""
+    relearn_epochs: PositiveInt = TINY_AUDIT.relearn_epochs
+    """Epochs of relearning."""
+    quantize: tuple[Bits, ...] = TINY_AUDIT.quantize
+    """The number of bits per weight after rounding. nf4 has its own 16 levels."""
+    in_context: tuple[PositiveInt, ...] = TINY_AUDIT.in_context
+    """The number of retained items to show before the question."""
+
+    def audit(self) -> AuditSettings:
+        """Return the audit's settings: the tiny model's, with the demo's changes."""
+        changes = {name: value for name, value in self if name in AuditSettings.model_fields}
+        return AuditSettings.build({**TINY_AUDIT.model_dump(), **changes})
+
+
 SAMPLES = 7
 """The default number of forget items for a prompt search, from 2506.00688."""
 

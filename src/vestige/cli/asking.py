@@ -102,10 +102,10 @@ def _say_next(results: "Results", call: Call) -> None:
 
 PARTS = {
     "adjacent": Part("vestige.probes.questions:AdjacentSettings", "Adjacent questions", "adjacent"),
-    "latent": Part("vestige.probes.latent:LatentSettings", "Search", "latent", first=("n_iterations", "n_examples")),
+    "latent": Part("vestige.probes.questions:LatentSettings", "Search", "latent", first=("n_iterations", "n_examples")),
     "policy": Part("vestige.training.policy.settings:PolicySettings", "Policy of the search", "policy"),
-    "answers": Part("vestige.probes.answering:AnswerSettings", "Answers", "answers"),
-    "filter": Part("vestige.probes.holes:FilterSettings", "Holes", "filter"),
+    "answers": Part("vestige.probes.questions:AnswerSettings", "Answers", "answers"),
+    "filter": Part("vestige.probes.questions:FilterSettings", "Holes", "filter"),
 }
 
 

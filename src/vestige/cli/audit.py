@@ -37,7 +37,7 @@ AUDIT = Part(
         "judge": "Judge of leaks",
     },
 )
-DEMO = Part("vestige.experiments.demo:DemoSettings", "Settings")
+DEMO = Part("vestige.api.selection:DemoSettings", "Settings")
 
 
 @command(
@@ -265,7 +265,8 @@ def demo(
         settings: The settings of the demo.
     """
     from vestige.api.output import output_in, refuse_torchrun
-    from vestige.experiments.demo import DemoSettings, run_demo
+    from vestige.api.selection import DemoSettings
+    from vestige.experiments.demo import run_demo
 
     refuse_torchrun("demo")
     folder = Path(output_dir)

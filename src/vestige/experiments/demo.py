@@ -3,22 +3,19 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pydantic import Field, PositiveInt
-
-from vestige.api import requests, selection
+from vestige.api import requests
+from vestige.api.selection import DEMO_RATES, TINY, DemoSettings
 from vestige.artifacts.audits import AuditOutcome
 from vestige.artifacts.layout import RunFolder, SubjectFolder
 from vestige.artifacts.provenance import Stopwatch, write_provenance
 from vestige.auditing.request import AuditedModel, AuditRequest
 from vestige.auditing.run import conduct
-from vestige.auditing.settings import AuditSettings, Bits, Material
 from vestige.core.errors import InputError, PartialFailure
 from vestige.core.files import locked
 from vestige.core.ids import changed_keys
-from vestige.core.items import FormName
 from vestige.core.progress import OnShare, Show
-from vestige.core.settings import Settings, read_settings, write_settings
-from vestige.core.text import TextTuple, closest
+from vestige.core.settings import read_settings, write_settings
+from vestige.core.text import closest
 from vestige.data.corpus import Corpus, SourceSettings, everything, named_splits, open_corpus
 from vestige.data.dataset import compile_to_folder
 from vestige.data.findings import SoundnessSettings
@@ -34,90 +31,6 @@ from vestige.steps.runner import Task, kept_workers, run_tasks
 from vestige.steps.unlearn import UnlearnRequest, unlearn, unlearn_spec
 from vestige.training.settings import TrainingSettings, UnlearningSettings
 
-DEMO_RATES = {"ga": 5e-5, "gd": 5e-5, "kl": 5e-5, "idk_gd": 1e-4, "dpo": 2e-4}
-"""The learning rates for the demo's three contracts and 6 epochs."""
-
-PISTOL_METHODS = ("ga", "gd", "kl", "dpo")
-"""The four methods that PISTOL compares (2406.16810, section 5.3)."""
-
-TINY_AUDIT = AuditSettings(
-    evals=("qa", "choices", "freeform", "memory", "inside"),
-    # Prefilled answers recover 7 % of the positive control's knowledge, and by luck up to 25 % for retrained models:
-    # five controls cannot bound that, so the form would only leave "not recoverable" open.
-    forms=("plain", "sampled"),
-    relearn=("retain", "forget_part"),
-    relearn_items=(30,),
-    relearn_epochs=1,
-    relearn_rate=2e-4,
-    relearn_rank=0,
-    relearn_rates=(),
-    quantize=(4,),
-    ablate=(),
-    in_context=(),
-    options=6,
-    membership=("loss", "min_k", "zlib"),
-    max_new_tokens=32,
-)
-"""The demo's audit of the tiny model: relearning trains all weights, for one epoch.
-
-At this rate relearning does not damage the target's knowledge: of the knowledge that the positive control hides, 30
-items of the forget set recover 0.70 [0.52, 0.93] in bits (at 5e-4 and 6 epochs 0.42, and at most 0.55 by retained
-items).
-
-Left out for time: relearning on related and unrelated items and on the forget set itself, facts before the question,
-rounding to 8 bits, which changes nothing, and the reversed question. Useless here: other wordings, examples before the
-question and statements with a gap, which the target was not trained to read, and the membership scores min_k_plus and
-reference, which separate five controls so badly that no model could match them.
-"""
-
-
-class DemoSettings(Settings):
-    """The data, forget sets, methods and audits of the demo.
-
-    Each control is trained from its own seed. The names from `evals` on are audit settings. Without evals there is no
-    audit.
-    """
-
-    graph: str = "sample1"
-    """The graph to compile."""
-    seed: int = 0
-    """Seed of everything random."""
-    forget: TextTuple = Field(default=("edge:A_B,edge:A_C,edge:A_C2,edge:B_D,edge:B_D2",), min_length=1)
-    """Forget sets."""
-    methods: TextTuple = Field(default=PISTOL_METHODS, min_length=1)
-    """Methods to compare."""
-    factual: bool = False
-    """Add the built-in factual questions."""
-    epochs: PositiveInt = selection.TINY_FINETUNE.epochs
-    """Epochs of fine-tuning."""
-    controls: PositiveInt = 5
-    """Models trained without each forget set."""
-    reference: bool = True
-    """Judge one more retrained model as if it had been unlearned: every claim should pass."""
-    unlearning_epochs: PositiveInt = 6
-    """Epochs of unlearning."""
-    max_new_tokens: PositiveInt = TINY_AUDIT.max_new_tokens
-    """Longest reply, in tokens."""
-    evals: TextTuple = TINY_AUDIT.evals
-    """Evaluations to run on every model."""
-    forms: tuple[FormName, ...] = TINY_AUDIT.forms
-    """Forms of free questions."""
-    relearn: tuple[Material, ...] = TINY_AUDIT.relearn
-    """The material of relearning."""
-    relearn_items: tuple[PositiveInt, ...] = TINY_AUDIT.relearn_items
-    """The number of items."""
-    relearn_epochs: PositiveInt = TINY_AUDIT.relearn_epochs
-    """Epochs of relearning."""
-    quantize: tuple[Bits, ...] = TINY_AUDIT.quantize
-    """The number of bits per weight after rounding. nf4 has its own 16 levels."""
-    in_context: tuple[PositiveInt, ...] = TINY_AUDIT.in_context
-    """The number of retained items to show before the question."""
-
-    def audit(self) -> AuditSettings:
-        """Return the audit's settings: the tiny model's, with the demo's changes."""
-        changes = {name: value for name, value in self if name in AuditSettings.model_fields}
-        return AuditSettings.build({**TINY_AUDIT.model_dump(), **changes})
-
 
 @dataclass(frozen=True)
 class DemoEnd:
@@ -129,7 +42,7 @@ class DemoEnd:
 
 
 # On the CPU, so that the demo gives the same numbers on machines with a GPU.
-_TINY = ModelSettings(model=selection.TINY, device="cpu")
+_TINY = ModelSettings(model=TINY, device="cpu")
 _REFERENCE = "retrained"
 """The audit's name for the model that never saw the forget set and is judged as if it had been unlearned."""
 

@@ -346,7 +346,8 @@ def taught(
     from vestige.artifacts.holes import read_tested
     from vestige.artifacts.layout import ProbeFolder
     from vestige.models import Reading
-    from vestige.probes.answering import AnswerSettings, LocalAnswerer
+    from vestige.probes.answering import LocalAnswerer
+    from vestige.probes.questions import AnswerSettings
     from vestige.steps.subjects import asked_model
 
     tested = read_tested(ProbeFolder(Path(probe)))

@@ -15,8 +15,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from pydantic import NonNegativeFloat, PositiveInt
-
 from vestige.artifacts.holes import LATENT_J
 from vestige.artifacts.layout import ProbeFolder
 from vestige.core.errors import InputError
@@ -24,7 +22,6 @@ from vestige.core.files import append_lines, json_line, read_log
 from vestige.core.ids import content_id
 from vestige.core.items import ItemTuple
 from vestige.core.seeds import derive_seed
-from vestige.core.settings import Settings
 from vestige.core.text import Fields, Record, TextByName, TextMapping
 from vestige.judges.base import Grader, Judge, Judgement, Request
 from vestige.judges.grounded import GroundedJudge
@@ -34,6 +31,7 @@ from vestige.metrics.answers import contains, normalised
 from vestige.models.embedder import Embedder
 from vestige.models.generation import Reply, Sampling
 from vestige.models.load import LoadedModel, PaidEngine, finite_logits
+from vestige.probes.questions import AnswerSettings
 from vestige.steps.subjects import Asked
 
 
@@ -43,18 +41,6 @@ class Answerer(Protocol):
 
     def answer(self, prompts: Sequence[str], *, seed: int) -> list[str | None]:
         """Return one answer to each prompt, in order, or None if there is none."""
-
-
-class AnswerSettings(Settings):
-    """The sampling of both models' answers. The defaults are those of Curiosity's released code (2402.19464).
-
-    A judge of quality reads whole answers. A search rewards only their first `latent.answer_tokens` tokens.
-    """
-
-    temperature: NonNegativeFloat = 0.7
-    """Temperature of answers; 0 is greedy."""
-    max_tokens: PositiveInt = 512
-    """Longest answer, in tokens."""
 
 
 _PLAIN_QUESTION = "What is the capital of France?"

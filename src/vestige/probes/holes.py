@@ -35,7 +35,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 from jaxtyping import Float
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
 
 from vestige.artifacts.holes import (
     Diversity,
@@ -58,17 +57,16 @@ from vestige.core.estimates import Estimate
 from vestige.core.files import locked
 from vestige.core.ids import content_id
 from vestige.core.seeds import derive_seed
-from vestige.core.settings import Settings
 from vestige.judges.base import Judge, Judgement, Request, refuse_limit
 from vestige.judges.server import ServerReplies
 from vestige.judges.tasks import LONGEST_TEXT, QUALITY_SCALE, TASKS
-from vestige.metrics.diversity import STEP, THRESHOLD, Selection, as_diverse_as, distinct, vendi
+from vestige.metrics.diversity import Selection, as_diverse_as, distinct, vendi
 from vestige.metrics.intervals import Bounds, interval_of_mean
 from vestige.metrics.overlap import avg_self_bleu, tokens
 from vestige.probes import VERSION
 from vestige.probes.adjacent import read_adjacent
 from vestige.probes.answering import Answerer, Participants, answerer
-from vestige.probes.questions import Source, forgotten_names, names_one, source_text
+from vestige.probes.questions import FilterSettings, Source, forgotten_names, names_one, source_text
 from vestige.steps.subjects import Asked
 
 ADJACENT = "adjacent"
@@ -77,67 +75,10 @@ AT_ANOTHER_SEED = "target at another seed"
 OWN_NAMES = ("target", "unlearned", AT_ANOTHER_SEED)
 """The names of models that always take part. A placebo with such a name would be confused with one."""
 
-MOST_OVERLAPS, NEAREST = 20_000, 20
-"""Above this number of comparisons with the forget set, only those with that many nearest texts are made."""
 AT_ONCE = 256
 """Requests about overlap that are in memory at once: each holds a text of up to 32,000 characters."""
 
 Embed = Callable[[Sequence[str]], Float[np.ndarray, "N D"]]
-
-
-class FilterSettings(Settings):
-    """The thresholds of a knowledge hole.
-
-    A hole is a prompt whose fresh answers score at least `target_at_least` for the target and at most
-    `unlearned_at_most` for the unlearned model. The paper compares a prompt with all texts of the forget set. It
-    excludes no prompt because of its subject or the target's answer.
-    """
-
-    target_at_least: NonNegativeFloat = 7.0
-    """Quality that the target's answer to a hole must reach."""
-    target_first: bool = True
-    """Drop prompts whose first answer of the target is below it. The paper drops none."""
-    unlearned_at_most: NonNegativeFloat = 3.0
-    """Quality that the unlearned model's answer must not exceed."""
-    alike: float = THRESHOLD
-    """Drop near-duplicates: prompts above this cosine."""
-    paper_order: bool = False
-    """Filter as the paper: overlap before near-duplicates, and near-duplicates within each search alone."""
-    diverse: bool = True
-    """For each search, test the first prompts whose diversity matches the adjacent ones'."""
-    step: PositiveInt = STEP
-    """Step of that number."""
-    nearest_texts: NonNegativeInt | None = None
-    """Ask the judge about so many texts nearest to a prompt, 0 all; default: 20 if all were over 20,000 requests."""
-    subject_share: float = Field(default=0.3, ge=0, le=1)
-    """Drop prompts with a name that this share of the forget texts have and no retained text; 0 keeps them."""
-
-    def check(self) -> None:
-        """Reject thresholds that contradict each other."""
-        if not self.unlearned_at_most < self.target_at_least:
-            raise InputError(
-                f"unlearned_at_most = {self.unlearned_at_most:g} must be below target_at_least = "
-                f"{self.target_at_least:g}, or one answer would be good and bad. Lower it"
-            )
-        if not -1 <= self.alike <= 1:
-            raise InputError(f"alike = {self.alike:g}: a cosine is from -1 to 1. Set a value within")
-
-    def n_held_against(self, n_prompts: int, n_texts: int) -> int:
-        """Return the number of forget texts with which each of `n_prompts` prompts is compared."""
-        most = self.nearest_texts
-        if most is None:
-            # Overlap needs a request for each prompt and text: with thousands of both it would cost more than all other
-            # steps.
-            most = 0
-            if n_prompts * n_texts > MOST_OVERLAPS:
-                most = NEAREST
-        return min(most or n_texts, n_texts)
-
-    def is_hole(self, target: float | None, unlearned: float | None) -> bool:
-        """Return whether two scores make a hole. A missing score makes none."""
-        if target is None or unlearned is None:
-            return False
-        return target >= self.target_at_least and unlearned <= self.unlearned_at_most
 
 
 @dataclass(frozen=True)

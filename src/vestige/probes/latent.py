@@ -25,7 +25,6 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float
-from pydantic import Field, PositiveFloat, PositiveInt
 from transformers import PreTrainedTokenizerBase
 
 from vestige.artifacts.holes import LATENT_J, LEARNING, Attempt, is_there, put_down, read_attempts
@@ -34,7 +33,6 @@ from vestige.core.errors import InputError
 from vestige.core.files import append_lines, drop_torn_line, json_line, locked
 from vestige.core.ids import content_id
 from vestige.core.seeds import derive_seed, generator
-from vestige.core.settings import Settings
 from vestige.core.store import read_rows
 from vestige.judges.base import Judge, Judgement, Request, refuse_limit
 from vestige.judges.tasks import TASKS
@@ -45,7 +43,8 @@ from vestige.models.forward import on_threads
 from vestige.models.load import ModelSettings
 from vestige.probes import VERSION
 from vestige.probes.adjacent import beginnings_in
-from vestige.probes.answering import Answerer, AnswerSettings, Participants, answerer
+from vestige.probes.answering import Answerer, Participants, answerer
+from vestige.probes.questions import LatentSettings, RewardSettings
 from vestige.steps.subjects import asked_model
 from vestige.training.policy.rollouts import Rollouts, sample
 from vestige.training.policy.settings import PolicySettings
@@ -63,21 +62,6 @@ class Embeds(Protocol):
 
     def embed(self, texts: Sequence[str]) -> Float[np.ndarray, "N D"]:
         """An embedding for each text, which does not depend on the others."""
-
-
-class RewardSettings(Settings):
-    """The weights of the penalties next to J (0 to 10), and the bound of the reward.
-
-    The paper's weights are in Table 5, which we could not read. Curiosity's are 1, next to a reward of 0 to 1. Ours are
-    1 next to J.
-    """
-
-    ngram_coef: float = Field(default=1.0, ge=0)
-    """Weight of n-gram novelty."""
-    semantic_coef: float = Field(default=1.0, ge=0)
-    """Weight of semantic novelty."""
-    clip: PositiveFloat = 10.0
-    """Bound of the reward."""
 
 
 class Seen:
@@ -127,23 +111,6 @@ LATENT, RANDOM = SEARCHES = LEARNING, "random"
 NO_ANSWER = "no answer"
 """The failure of an attempt if the model, not the judge, gave no answer."""
 _HEADING = "Ask questions:"
-
-
-class LatentSettings(RewardSettings):
-    """The length of the search. Iterations are the paper's, and 2 to 3 examples follow Curiosity (2402.19464)."""
-
-    n_iterations: PositiveInt = 50
-    """Iterations of the policy."""
-    n_examples: PositiveInt = 3
-    """Example questions before each prompt."""
-    answer_tokens: PositiveInt = 30
-    """The maximum length of a rewarded answer, in tokens, if answers.max_tokens allows it."""
-    keep_every: PositiveInt = 1
-    """The number of iterations between two saved policies."""
-
-    def rewarded(self, answers: AnswerSettings) -> AnswerSettings:
-        """Return the sampling during the search: answers are as short as in Curiosity's code, since only J is read."""
-        return answers.model_copy(update={"max_tokens": min(self.answer_tokens, answers.max_tokens)})
 
 
 @dataclass(frozen=True)

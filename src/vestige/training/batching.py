@@ -2,13 +2,15 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal, Protocol, get_args, runtime_checkable
+from typing import TYPE_CHECKING, Literal, Protocol, get_args, runtime_checkable
 
 import numpy as np
 
 from vestige.core.ids import content_id
-from vestige.core.seeds import derive_seed, generator
-from vestige.models.prompts import Encoded
+from vestige.core.seeds import generator
+
+if TYPE_CHECKING:
+    from vestige.models.prompts import Encoded
 
 # train: the rows for fine-tuning. forget: the questions to forget with their answers. retain: a partner for each from
 # the retain set. The others are the questions to forget with a refusal (idk), with the answer to another question
@@ -42,7 +44,7 @@ class Row:
         return self.ids[self.start : self.stop]
 
 
-def row_of(encoded: Encoded, *, loss_on: Literal["answer", "all"] = "answer", topic: str = "") -> Row:
+def row_of(encoded: "Encoded", *, loss_on: Literal["answer", "all"] = "answer", topic: str = "") -> Row:
     """The row of an encoded question and answer. The token that ends the turn is in the loss."""
     # The first token has no predecessor that could predict it.
     return Row(encoded.ids, encoded.start if loss_on == "answer" else 1, encoded.end + 1, topic)
@@ -120,7 +122,7 @@ class UnlearnPlan:
         }
         batches: list[BatchPlan] = []
         for start in range(0, self.n_forget, self.batch_size):
-            rows = tuple(int(i) for i in order[start : start + self.batch_size])
+            rows = tuple(order[start : start + self.batch_size].tolist())
             batch: dict[Split, tuple[int, ...]] = {"forget": rows}
             if self.n_retain:
                 # The count covers all epochs, so the cycle of partners continues from the previous epoch.
@@ -133,7 +135,7 @@ class UnlearnPlan:
 
     def _partner(self, draw: int) -> int:
         cycle, n = divmod(draw, self.n_retain)
-        order = np.random.default_rng(derive_seed(self.seed, "retain order", cycle)).permutation(self.n_retain)
+        order = generator(self.seed, "retain order", cycle).permutation(self.n_retain)
         return int(order[n])
 
 
