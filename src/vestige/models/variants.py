@@ -283,9 +283,9 @@ class Variants:
 
 def fast_bfloat16() -> bool:
     """Whether the processor has matrix instructions for bfloat16 (AMX), and oneDNN may use them."""
-    limit = os.environ.get("ONEDNN_MAX_CPU_ISA", "ALL").upper()
+    allowed = os.environ.get("ONEDNN_MAX_CPU_ISA", "ALL").upper() in ("ALL", "DEFAULT")
     # Older versions of PyTorch do not name the instructions.
-    return limit in ("ALL", "DEFAULT") and bool(getattr(torch.cpu, "get_capabilities", dict)().get("amx_bf16"))
+    return allowed and bool(getattr(torch.cpu, "get_capabilities", dict[str, bool])().get("amx_bf16"))
 
 
 def best_of(screened: Sequence[float], exact: Callable[[Sequence[int]], Sequence[float]], n: int) -> dict[int, float]:
