@@ -38,7 +38,7 @@ def test_attempts_are_read_as_they_were_logged(folder):
 
 @pytest.mark.parametrize(
     ("line", "complaint"),
-    [("{}", "record 1: no field 'id', so"), ("[1]", "record 1: "), ('{"id": ', "line 1, column 1: not JSON")],
+    [("{}", "record 1: no field 'id', so"), ("[1]", "record 1: "), ('{"id": ', "line 1, column 7: not JSON")],
 )
 def test_a_line_that_is_no_attempt_is_named(folder, line, complaint):
     folder.attempts.write_text(line + "\n")

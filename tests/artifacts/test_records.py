@@ -30,7 +30,7 @@ from vestige.core.errors import InputError
 from vestige.core.estimates import Estimate
 from vestige.core.files import read_json, write_json, write_jsonl
 from vestige.core.items import ForgetSet
-from vestige.core.store import SCHEMA, read_versioned
+from vestige.core.store import SCHEMA, read_versioned, write_sealed
 
 SPEC = SubjectSpec(
     subject="unlearned",
@@ -163,6 +163,7 @@ def test_the_summaries_of_a_run_come_controls_first_and_give_a_row_an_estimate(t
         place = folder.evaluation("qa", "0")
         write_json(place.identity, {"schema": SCHEMA, "model": "m"})
         write_jsonl(place.records, [])
+        write_sealed(place.provenance, {})
         write_collected(place, 0)
         write_summary(place, SUMMARY)
     found = read_summaries(run)

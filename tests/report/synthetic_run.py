@@ -14,16 +14,18 @@ from vestige.artifacts.records import (
     SubjectSpec,
     Summary,
     write_collected,
+    write_finished,
     write_scores,
     write_spec,
     write_summary,
 )
 from vestige.core.estimates import Estimate
-from vestige.core.files import write_json, write_jsonl, write_text
+from vestige.core.files import write_json, write_jsonl
 from vestige.core.ids import content_id
 from vestige.core.items import ForgetSet, Item
 from vestige.core.seeds import generator
-from vestige.core.store import SCHEMA
+from vestige.core.settings import write_settings
+from vestige.core.store import SCHEMA, write_sealed
 from vestige.metrics.intervals import wilson
 
 SALES = ["A_B", "A_C", "A_C2", "A_C3", "B_D", "B_D2", "B_D3", "E1_F1", "E2_F2", "E3_F3"]
@@ -110,10 +112,8 @@ def recall(reply: str, answer: str) -> float:
 def write_run(path: Path, *, hostile: bool = True, forgets: tuple[str, ...] = FORGETS) -> Path:
     """Write the whole run and say where it is."""
     run = RunFolder(path)
-    write_text(
-        run.settings, 'model = "builtin:tiny"\nseed = 0\nrate = 0.0001\nmethods = ["dpo", "ga", "idk_gd", "kl"]\n'
-    )
-    write_json(run.provenance, provenance())
+    write_settings(run.settings, {"model": "builtin:tiny", "seed": 0, "rate": 0.0001, "methods": [*METHODS]})
+    write_sealed(run.provenance, provenance())
     write_edges(run)
     everything = items()
     for role in ("base", "target"):
@@ -183,13 +183,14 @@ def write_subject(
         "steps": 100,
         "stopped": "all epochs done",
     }
-    write_json(folder.done, {"schema": SCHEMA, **done, "prompts": "0" * 16, "loss": 0.0123})
-    write_json(folder.provenance, provenance())
+    write_sealed(folder.provenance, provenance())
+    write_finished(folder.done, {**done, "prompts": "0" * 16, "loss": 0.0123})
     rows = [record(own, item, i, hostile) for i, item in enumerate(asked)]
     scores = [score(row) for row in rows]
     place = folder.evaluation("qa", content_id(own.name, length=12))
     write_json(place.identity, {"schema": SCHEMA, "eval": "qa", "model": done["digest"]})
     write_jsonl(place.records, rows)
+    write_sealed(place.provenance, {})
     write_collected(place, len(rows))
     write_scores(place, [{"item": r["item"], **s} for r, s in zip(rows, scores, strict=True)])
     for forget in forgets:

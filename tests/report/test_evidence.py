@@ -12,6 +12,7 @@ from vestige.artifacts.layout import EvalFolder, RunFolder
 from vestige.artifacts.records import note_bytes, write_spec
 from vestige.core.errors import InputError
 from vestige.core.files import read_json, write_json
+from vestige.core.store import write_sealed
 from vestige.report import build_report
 from vestige.report.contents import read_contents
 from vestige.report.evidence import read_evidence
@@ -88,7 +89,7 @@ def evaluated_on(run, asked, name, day):
     before = {place.path for place in folder.evaluations()}
     write_subject(folder, spec("target", ""), asked, ["edge:A_B"])
     (place,) = (place for place in folder.evaluations() if place.path not in before)
-    write_json(place.provenance, {"times": {"started": f"2026-11-{day}T10:00:00+00:00"}})
+    write_sealed(place.provenance, {"times": {"started": f"2026-11-{day}T10:00:00+00:00"}})
     return place.path.rename(place.path.with_name(name))
 
 

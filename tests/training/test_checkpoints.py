@@ -98,7 +98,7 @@ def test_one_flipped_bit_is_refused_by_the_name_of_its_file(nano, tmp_path, name
     at = len(whole) - 4 if name != "state.json" else whole.index(b"1.0")
     whole[at] ^= 1
     path.write_bytes(whole)
-    with pytest.raises(InputError, match=rf"{name} is damaged \(its checksum is another\)"):
+    with pytest.raises(InputError, match=rf"{name} is damaged \(.*(checksum is another|was changed)"):
         own.restore(1, model, optimizer)
 
 

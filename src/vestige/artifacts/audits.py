@@ -18,7 +18,7 @@ from vestige.core.errors import InputError
 from vestige.core.estimates import Estimate, to_json
 from vestige.core.ids import content_id, file_digest
 from vestige.core.items import Luck, Scope
-from vestige.core.store import load, read_sealed, typed, write_sealed
+from vestige.core.store import read_sealed, read_with_seal, typed, write_sealed
 from vestige.core.text import Fields, Items, Names, NumberByName, Record, Sentences, TextByName, one_line
 
 
@@ -878,4 +878,4 @@ def exit_code(lines: tuple[SoundnessLine, ...]) -> int:
 
 def read_soundness(path: Path) -> Soundness:
     """Read the results of the checks. A file that lacks something is refused by file and field."""
-    return load(path, Soundness, remedy="Run vestige check-data again")
+    return typed(path, Soundness, read_with_seal(path), remedy="Run vestige check-data again")

@@ -139,13 +139,13 @@ def read_provenance(path: Path) -> Fields:
 
     So is one whose parts are of other kinds. Earlier versions wrote it without a checksum.
     """
+    from vestige.core.store import remade, unsealed
+
     if not path.exists():
         return {}
-    stored = read_json(path)
+    stored = read_json(path, remedy=remade(path))
     parts = {"command": str, "versions": dict, "hardware": dict, "times": dict, "models": dict, "number": int}
     if isinstance(stored, dict):
-        from vestige.core.store import unsealed
-
         stored = unsealed(path, stored)
         if all(isinstance(stored[name], kind) for name, kind in parts.items() if name in stored):
             return stored

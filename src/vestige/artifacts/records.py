@@ -15,10 +15,20 @@ from vestige.artifacts.layout import AttackFolder, EvalFolder, RunFolder, Subjec
 from vestige.artifacts.provenance import read_provenance
 from vestige.core.errors import InputError
 from vestige.core.estimates import Estimate, to_json
-from vestige.core.files import read_jsonl, write_json, write_jsonl, write_text
+from vestige.core.files import read_jsonl, write_jsonl, write_text
 from vestige.core.ids import content_id, file_digest
 from vestige.core.items import ForgetSet, Item
-from vestige.core.store import OR_DELETE, SCHEMA, is_sealed, load, read_rows, read_versioned, save
+from vestige.core.store import (
+    OR_DELETE,
+    load,
+    read_rows,
+    read_sealed,
+    read_versioned,
+    read_with_seal,
+    save,
+    write_sealed,
+    write_with_seal,
+)
 from vestige.core.text import Fields, Items, NumberByName, Record, TextMapping
 
 ROLES = ("base", "target", "retrained", "unlearned", "suppressed")
@@ -130,8 +140,7 @@ COLUMNS = (*_SUBJECT, "forget", *_PLACE, *_ESTIMATE)
 
 def write_collected(folder: EvalFolder, n: int) -> None:
     """Say that all `n` records are there, and what their bytes and those of the request are."""
-    files = {path.name: file_digest(path) for path in (folder.identity, folder.records) if path.exists()}
-    write_json(folder.collected, {"schema": SCHEMA, "n": n, "files": files})
+    write_sealed(folder.collected, {"n": n}, filter(Path.exists, (folder.identity, folder.records)))
 
 
 def evaluation_number(folder: EvalFolder) -> int:
@@ -147,13 +156,13 @@ def next_number(folder: EvalFolder) -> int:
 
 def note_bytes(folder: EvalFolder, path: Path, basis: str = "") -> None:
     """Record the digests of an evaluation's file and of its inputs."""
-    stored = read_versioned(folder.collected, "files")
+    stored = read_with_seal(folder.collected, "files")
     noted = {**stored, "files": {**stored["files"], path.name: file_digest(path)}}
     if basis:
         noted["basis"] = {**stored.get("basis", {}), path.name: basis}
     # An unchanged file is not written again, so that the folder stays the same.
     if noted != stored:
-        write_json(folder.collected, noted)
+        write_with_seal(folder.collected, noted)
 
 
 def follows(folder: EvalFolder, path: Path, basis: str) -> bool:
@@ -162,19 +171,20 @@ def follows(folder: EvalFolder, path: Path, basis: str) -> bool:
         check_bytes(folder, path)
     except InputError:
         return False
-    return bool(read_versioned(folder.collected).get("basis", {}).get(path.name) == basis)
+    return bool(read_with_seal(folder.collected).get("basis", {}).get(path.name) == basis)
 
 
 def check_bytes(folder: EvalFolder, *paths: Path) -> None:
     """Refuse files of the evaluation that are gone or were changed. Without `paths`, records and all that is there."""
-    stored = read_versioned(folder.collected, "files")["files"] if folder.collected.exists() else None
+    stored = read_with_seal(folder.collected, "files")["files"] if folder.collected.exists() else None
     noted = stored if isinstance(stored, dict) else {}
+    again = f"Delete {folder.path} and run the command that made it again"
+    # Whoever notes the request seals the provenance too. Earlier versions did neither.
+    if not paths and folder.identity.name in noted:
+        read_sealed(folder.provenance, remedy=again)
     for path in paths or (folder.records, *filter(Path.exists, map(folder.path.joinpath, noted))):
         if not path.exists() or noted.get(path.name) != file_digest(path):
-            raise InputError(
-                f"{path} is gone or was changed after it was written. Delete {folder.path} and run the command that "
-                "made it again"
-            )
+            raise InputError(f"{path} is gone or was changed after it was written. {again}")
 
 
 def write_summary(folder: EvalFolder, summary: Summary, basis: str = "") -> None:
@@ -212,11 +222,9 @@ def read_spec(path: Path) -> SubjectSpec:
 
 def write_finished(path: Path, body: Record) -> None:
     """Write a finished subject's `done.json`, with a checksum of itself and of the spec.json with it."""
-    whole = {"schema": SCHEMA, **body}
     spec = path.with_name("spec.json")
-    if spec.is_file():
-        whole["spec"] = file_digest(spec)
-    write_json(path, {**whole, "seal": content_id(whole, length=64)})
+    noted = {"spec": file_digest(spec)} if spec.is_file() else {}
+    write_with_seal(path, {**body, **noted, "provenance": path.with_name("provenance.json").is_file()})
 
 
 def read_finished(path: Path, *needed: str) -> Fields:
@@ -230,12 +238,9 @@ def read_finished(path: Path, *needed: str) -> Fields:
         InputError: The file was changed after it was written: its checksum is another, or `digest` is not the one that
             its parts (`model`) have. Or the spec.json with it was changed.
     """
-    stored = read_versioned(path, *needed)
-    seal, parts = stored.pop("seal", None), stored.get("model")
-    # Earlier versions wrote neither.
-    unsealed = seal is None and "spec" not in stored
-    sealed = unsealed or is_sealed(stored, seal)
-    if not sealed or (parts is not None and stored.get("digest") != content_id(parts, length=64)):
+    stored = read_with_seal(path, "seal", *needed)
+    parts = stored.get("model")
+    if parts is not None and stored.get("digest") != content_id(parts, length=64):
         raise InputError(f"{path} was changed after it was written. Restore it, or make the model again with --fresh.")
     spec = path.with_name("spec.json")
     if "spec" in stored and not (spec.is_file() and file_digest(spec) == stored["spec"]):
@@ -259,12 +264,10 @@ def read_training_log(path: Path) -> list[Fields]:
     lines = list(read_jsonl(path)) if path.exists() else []
     for n, line in enumerate(lines, 1):
         fields = line if isinstance(line, dict) else {}
-        # `type` is compared because True is an int to `isinstance`.
-        lacking = next(
-            (k for k in ("step", "epoch", "loss", "n_tokens") if type(fields.get(k)) not in (int, float)), None
-        )
-        if lacking is not None:
-            raise InputError(f"{path}, line {n}: no number {lacking!r}, which every step has. {OR_DELETE}")
+        for name in ("step", "epoch", "loss", "n_tokens"):
+            # `type` is compared because True is an int to `isinstance`.
+            if type(fields.get(name)) not in (int, float):
+                raise InputError(f"{path}, line {n}: no number {name!r}, which every step has. {OR_DELETE}")
     return lines
 
 
@@ -353,9 +356,7 @@ def read_scored_records(folder: EvalFolder) -> list[Fields]:
     """Return the records with the values of their metrics."""
     records, scores = read_records(folder), list(read_scores(folder))
     if not all(isinstance(row, dict) for row in (*records, *scores)):
-        raise InputError(
-            f"{folder.records} or {folder.scores.name} contains a line that is not a JSON object. {OR_DELETE}"
-        )
+        raise InputError(f"{folder.records} or {folder.scores.name} has a line that is no JSON object. {OR_DELETE}")
     if len(records) != len(scores):
         raise InputError(f"{folder.path}: its records and scores have different lengths. Evaluate again")
     return [{**r, **s} for r, s in zip(records, scores, strict=True)]

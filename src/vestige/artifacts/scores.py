@@ -59,6 +59,11 @@ class Measurement:
     version: str = ""
     ratio: bool = False
 
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The bounds of a score, infinite where a side has none."""
+        return (-math.inf if self.low is None else self.low, math.inf if self.high is None else self.high)
+
 
 @dataclass(frozen=True)
 class Question:
@@ -384,8 +389,7 @@ def _agree(where: str, label: str, first: object, value: object) -> None:
 
 
 def _within(where: str, label: str, numbers: NumberMapping, measurement: Measurement) -> None:
-    low = -math.inf if measurement.low is None else measurement.low
-    high = math.inf if measurement.high is None else measurement.high
+    low, high = measurement.ends
     scores = column(numbers)
     outside = np.isinf(scores.array) | (scores.array < low) | (scores.array > high)
     advice = "State its range in the columns low and high, such as 0 and 100"

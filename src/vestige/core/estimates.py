@@ -41,10 +41,10 @@ class Estimate:
         """Return the number as displayed, as in `0.42 [0.36, 0.48], n = 240`."""
         return f"{self.said()}, n = {self.n}"
 
-    def said(self, digits: int = 2, sign: str = "") -> str:
-        """As in `0.42 [0.36, 0.48]` or `0.42 [no interval]`. `sign` is "+" where positive numbers carry one."""
+    def said(self, digits: int = 2) -> str:
+        """As in `0.42 [0.36, 0.48]` or `0.42 [no interval]`."""
         # Adding 0 removes the sign of a zero.
-        value, low, high = (f"{round(x, digits) + 0.0:{sign}.{digits}f}" for x in (self.value, self.low, self.high))
+        value, low, high = (f"{round(x, digits) + 0.0:.{digits}f}" for x in (self.value, self.low, self.high))
         return f"{value} {NO_INTERVAL if math.isinf(self.low) or math.isinf(self.high) else f'[{low}, {high}]'}"
 
 

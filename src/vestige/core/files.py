@@ -252,20 +252,22 @@ def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
         file.write(closing)
 
 
-def read_json(path: Path) -> Any:
-    """The JSON value in `path`. A damaged file is an InputError that names line and column."""
+def read_json(path: Path, *, remedy: str = "") -> Any:
+    """The JSON value in `path`. A damaged file is an InputError that names line, column and remedy."""
+    return _parsed(read_bytes(path), path, 1, remedy)
+
+
+def _parsed(content: bytes, path: Path, line: int, remedy: str = "") -> Any:
+    """The JSON value in `content`, which begins at this line of a file."""
     try:
-        return json.loads(read_bytes(path).decode("utf-8-sig"))
+        return json.loads(content.decode("utf-8-sig"))
     except json.JSONDecodeError as error:
-        raise InputError(
-            f"{path}, line {error.lineno}, column {error.colno}: not JSON ({error.msg}). Correct it"
-        ) from error
+        place, problem = line + error.lineno - 1, f", column {error.colno}: not JSON ({error.msg}). "
+        raise InputError(f"{path}, line {place}{problem}{remedy or 'Correct it'}") from error
     except UnicodeDecodeError as error:
-        raise InputError(f"{path}: not UTF-8 text (byte {error.start}). Save it as UTF-8") from error
-    except InputError:
-        raise
+        raise InputError(f"{path}, line {line}: not UTF-8 text. {remedy or 'Save it as UTF-8'}") from error
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{path}: JSON that cannot be read ({type(error).__name__}: {error})") from error
+        raise InputError(f"{path}, line {line}: JSON that cannot be read ({type(error).__name__}: {error})") from error
 
 
 def json_line(value: Any) -> str:
@@ -287,18 +289,7 @@ def read_jsonl(path: Path) -> Iterator[Any]:
                 raise InputError(f"{path}, line {number}: longer than {_MOST_LINE} bytes. Give shorter records.")
             if not line.strip():
                 continue
-            try:
-                yield json.loads(line)
-            except json.JSONDecodeError as error:
-                raise InputError(
-                    f"{path}, line {number}, column {error.colno}: not JSON ({error.msg}). Correct it"
-                ) from error
-            except UnicodeDecodeError as error:
-                raise InputError(f"{path}, line {number}: not UTF-8 text. Save it as UTF-8") from error
-            except (ValueError, RecursionError) as error:
-                raise InputError(
-                    f"{path}, line {number}: JSON that cannot be read ({type(error).__name__}: {error})"
-                ) from error
+            yield _parsed(line.rstrip(), path, number)
 
 
 def drop_torn_line(path: Path) -> None:

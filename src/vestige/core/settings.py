@@ -170,9 +170,11 @@ def read_settings(path: Path) -> Fields:
     """Return a run's settings, none without a file. A file that was changed is refused, since pages show it."""
     if not path.exists():
         return {}
-    text, mark, checksum = read_text(path).rpartition("# checksum ")
-    if mark and content_id(text, length=64) != checksum.strip():
-        raise InputError(f"{path} was changed after it was written. Delete it and run the same command again")
+    text, _, checksum = read_text(path).rpartition("# checksum ")
+    if content_id(text, length=64) != checksum.strip():
+        raise InputError(
+            f"{path} was changed, or an earlier version wrote it. Delete it and run the same command again"
+        )
     return read_toml(path)
 
 

@@ -6,6 +6,7 @@ types only after `typed`, which never guesses.
 
 import json
 from collections.abc import Hashable, Iterable, Iterator
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -30,6 +31,8 @@ OR_DELETE = "Delete it, or run again with --fresh"
 OR_FRESH = "choose another folder or start over with --fresh"
 AGAIN = "Delete it and run the same command again"
 """The advice if a command has no --fresh."""
+_REMADE = {"done": "model or attack", "collected": "answers", "outcome": "verdicts", "judgements": "list, but empty,"}
+"""The output of the command that runs again because a file of this name is damaged."""
 
 
 def typed(where: Path | str, kind: type[T], stored: Any, *, remedy: str = OR_DELETE) -> T:
@@ -75,11 +78,11 @@ def read_rows(path: Path, kind: type[T]) -> Iterator[T]:
     return (typed(f"{path}, record {n}", kind, row, remedy=AGAIN) for n, row in enumerate(read_jsonl(path), 1))
 
 
-def read_versioned(path: Path, *needed: str) -> Fields:
+def read_versioned(path: Path, *needed: str, schema: int = SCHEMA) -> Fields:
     """The JSON object in `path`, if its schema is ours and it has the fields `needed`."""
-    stored = read_json(path)
-    if not isinstance(stored, dict) or stored.get("schema") != SCHEMA:
-        raise InputError(f"{path}: made by another version of Vestige (its schema is not {SCHEMA}). {OR_DELETE}")
+    stored = read_json(path, remedy=remade(path))
+    if not isinstance(stored, dict) or stored.get("schema") != schema:
+        raise InputError(f"{path}: made by another version of Vestige (its schema is not {schema}). {OR_DELETE}")
     for name in needed:
         if name not in stored:
             raise _lacking(path, name, OR_DELETE)
@@ -88,38 +91,47 @@ def read_versioned(path: Path, *needed: str) -> Fields:
 
 def write_sealed(path: Path, body: Fields, files: Iterable[Path] = ()) -> None:
     """Write what ends a piece of work, with a checksum of itself and of `files`, which lie with it or below."""
-    of_files = {file.relative_to(path.parent).as_posix(): file_digest(file) for file in files}
-    whole = {"schema": SCHEMA, **body, "files": of_files}
+    write_with_seal(path, {**body, "files": {f.relative_to(path.parent).as_posix(): file_digest(f) for f in files}})
+
+
+def write_with_seal(path: Path, body: Fields) -> None:
+    """Write a JSON object with a checksum of itself."""
+    whole = {"schema": SCHEMA, **body}
     write_json(path, {**whole, "seal": content_id(whole, length=64)})
 
 
-def read_sealed(path: Path, *needed: str) -> Fields:
-    """Read the output of `write_sealed`, without schema and checksums.
+def read_with_seal(path: Path, *needed: str, remedy: str = "") -> Fields:
+    """The JSON object in `path` without its checksum, which it may lack: earlier versions wrote none."""
+    if path.exists():
+        stored = read_versioned(path, *needed)
+        seal = stored.pop("seal", None)
+        # Infinity and halves of characters are read, but never written.
+        with suppress(ValueError):
+            if seal is None or content_id(stored, length=64) == seal:
+                return stored
+    raise _changed(path, remedy or remade(path))
 
-    Refused unless it and its files are as they were.
+
+def read_sealed(path: Path, *needed: str, remedy: str = "") -> Fields:
+    """Read the output of `write_sealed`, without checksums.
+
+    Refused unless it and its files are as they were, with the advice `remedy` or to make it anew.
     """
-    stored = read_versioned(path, *needed, "files", "seal")
-    seal, files = stored.pop("seal"), stored["files"]
-    # The seal itself is no part of what it seals.
-    if not isinstance(files, dict) or not is_sealed(stored, seal):
-        changed = [path]
-    else:
-        there = {path.parent / name: digest for name, digest in files.items()}
-        changed = [file for file, digest in there.items() if not file.is_file() or file_digest(file) != digest]
-    if changed:
-        raise InputError(
-            f"{changed[0]} is gone or was changed after it was written. Delete {path} and run the command that made it "
-            "again"
-        )
-    return {name: value for name, value in stored.items() if name not in ("schema", "files")}
+    stored = read_with_seal(path, *needed, "files", "seal", remedy=remedy)
+    for name, digest in stored.pop("files").items():
+        file = path.parent / name
+        if not file.is_file() or file_digest(file) != digest:
+            raise _changed(file, remedy or remade(path))
+    return stored
 
 
-def is_sealed(stored: Fields, seal: object) -> bool:
-    """Whether a file's content has this checksum. Infinity and halves of characters are read, but never written."""
-    try:
-        return content_id(stored, length=64) == seal
-    except ValueError:
-        return False
+def _changed(file: Path, remedy: str) -> InputError:
+    return InputError(f"{file} is gone or was changed after it was written. {remedy}")
+
+
+def remade(path: Path) -> str:
+    """The advice for a damaged file that Vestige wrote: the command to run, and the result that it makes again."""
+    return f"Delete {path} and run the command that made it again. It makes the {_REMADE.get(path.stem, 'file')} anew"
 
 
 def unsealed(path: Path, stored: Fields) -> Fields:

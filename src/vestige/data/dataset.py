@@ -40,7 +40,7 @@ from vestige.core.files import json_line, new_folder, read_json, replacing, writ
 from vestige.core.ids import content_id, file_digest
 from vestige.core.items import Item, ItemTuple, Scope
 from vestige.core.seeds import generator, shuffled, uniform_integers
-from vestige.core.store import read_rows, refuse_another, typed
+from vestige.core.store import read_rows, read_versioned, refuse_another, typed
 from vestige.core.text import Fields, Names, Record, TextByName, TextMapping, one_line
 from vestige.data.contracts import (
     N_WRONG,
@@ -335,10 +335,7 @@ def read_manifest(folder: Path) -> Fields:
     path = folder / MANIFEST
     if not path.is_file():
         raise InputError(f"{folder}: not a compiled data set (no {MANIFEST}). Make one with `vestige compile`")
-    manifest = read_json(path)
-    if not isinstance(manifest, dict) or manifest.get("schema") != SCHEMA:
-        raise InputError(f"{path}: made by another version of Vestige (its schema is not {SCHEMA}). Compile again")
-    return manifest
+    return read_versioned(path, schema=SCHEMA)
 
 
 def check_files(folder: Path, manifest: Record) -> None:

@@ -18,10 +18,11 @@ from jaxtyping import Float
 from vestige.artifacts.audits import Soundness
 from vestige.artifacts.layout import RunFolder
 from vestige.core.errors import InputError
+from vestige.core.estimates import to_json
 from vestige.core.files import locked
 from vestige.core.items import Item, Scope
 from vestige.core.seeds import generator
-from vestige.core.store import save
+from vestige.core.store import write_sealed
 from vestige.core.text import TextTuple, one_line
 from vestige.data.corpus import NamedSplits
 from vestige.data.facts import facts_of
@@ -230,7 +231,7 @@ def check_data(run: RunFolder, splits: NamedSplits, settings: SoundnessSettings,
             figures={"forget facts": float(n_facts)} if n_facts < len(forget) else {},
             needs="; ".join(check.needs for check in checks if check.needs),
         )
-        save(run.soundness, soundness)
+        write_sealed(run.soundness, to_json(soundness))
     return soundness
 
 

@@ -128,7 +128,7 @@ def holes(lab: Lab) -> Report:
     methods, probing, models = METHODS, {**PROBE, "k": 4}, {"Mistral-7B": "mistralai/Mistral-7B-Instruct-v0.1"}
     if lab.cpu:
         data, forget, methods, probing = lab.data("sample1", factual="builtin"), "edge:A_B", TINY, TINY_PROBE
-    _run(lab, lab.named(models, {"tiny": "builtin:tiny"}), data, forget, methods, probing)
+    _run(lab, lab.named(models), data, forget, methods, probing)
     return REPORT
 
 
@@ -143,7 +143,7 @@ def holes_rmu(lab: Lab) -> Report:
         data, forget, probing = lab.data("sample1", factual="builtin"), "edge:A_B", TINY_PROBE
         methods = {"rmu": dict(TINY["rmu"])}
     lab.seeds = lab.seeds or (0,)
-    named = lab.named(models, {"tiny": "builtin:tiny"})
+    named = lab.named(models)
     _run(lab, named, data, forget, methods, probing, as_questions=lab.cpu)
     return REPORT
 

@@ -15,7 +15,6 @@ from vestige.experiments.tables import Comparison, Report
 
 MODELS = {"Phi-1.5": "microsoft/phi-1_5", "Llama-3.2-1B": "meta-llama/Llama-3.2-1B-Instruct"}
 ZEPHYR = {"Zephyr-7B": "HuggingFaceH4/zephyr-7b-beta"}
-TINY = {"tiny": "builtin:tiny"}
 RATES = (1e-5, 5e-5)
 """Ours: the paper's text has no learning rates of unlearning."""
 # From alpha 10 on, RMU does not change builtin:tiny (docs/methods.md).
@@ -36,7 +35,7 @@ def inconclusive(lab: Lab) -> Report:
     if lab.cpu or any(lab.tiny(model) for model in lab.models):
         data, forget = lab.data("sample1"), "edge:A_B"
     lab.controls = max(lab.controls, 1)
-    return _run(lab, lab.named(MODELS, TINY), data, forget, taught=True)
+    return _run(lab, lab.named(MODELS), data, forget, taught=True)
 
 
 def wmdp(lab: Lab) -> Report:
@@ -49,7 +48,7 @@ def wmdp(lab: Lab) -> Report:
             "inconclusive-wmdp has no CPU size, since the tiny model knows nothing from pretraining. Name a model by "
             "--models."
         )
-    return _run(lab, lab.named(ZEPHYR | MODELS, {}), SourceSettings(data="pack:wmdp"), "bio", taught=False)
+    return _run(lab, lab.named(ZEPHYR | MODELS), SourceSettings(data="pack:wmdp"), "bio", taught=False)
 
 
 def _run(lab: Lab, models: Mapping[str, str], data: SourceSettings, forget: str, *, taught: bool) -> Report:
@@ -62,7 +61,7 @@ def _run(lab: Lab, models: Mapping[str, str], data: SourceSettings, forget: str,
     if taught:
         every["evals"] = {**evals, "acr": compressed}
     for label, model in models.items():
-        for seed in lab.seeds or ((0, 1) if lab.cpu else (0, 1, 2)):
+        for seed in lab.repeats:
             columns = {"model": label, "set": forget, "seed": seed, "rate": ""}
             target: Any = model
             if taught:
@@ -114,7 +113,7 @@ def retain_only(lab: Lab) -> Report:
     if lab.cpu:
         data = lab.data("sample1")
     evals = {"qa": {"max_new_tokens": 32}, "choices": {}}
-    for label, model in lab.named({"Llama-3.2-1B": MODELS["Llama-3.2-1B"]}, TINY).items():
+    for label, model in lab.named({"Llama-3.2-1B": MODELS["Llama-3.2-1B"]}).items():
         for split in range(1, 6):
             asked = {"data": data, "forget": f"random:10#{split}", "evals": evals, "splits": ["retain"]}
             columns = {"model": label, "set": f"split {split}", "rate": ""}

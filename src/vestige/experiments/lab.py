@@ -142,11 +142,16 @@ class Lab:
         """Whether the model is created from scratch and has its own settings."""
         return model.startswith("builtin:tiny")
 
-    def named(self, paper: TextMapping, cpu: TextMapping) -> TextByName:
-        """Return the models by table name: the user's, the paper's, or the CPU size's."""
+    @property
+    def repeats(self) -> Sequence[int]:
+        """The user's seeds, or three, and two on a CPU."""
+        return self.seeds or range(3 - self.cpu)
+
+    def named(self, paper: TextMapping) -> TextByName:
+        """Return the models by table name: the user's, the paper's, or the built-in one for a CPU."""
         if self.models:
             return {model.rstrip("/").rpartition("/")[2]: model for model in self.models}
-        return dict(cpu if self.cpu else paper)
+        return dict({"tiny": "builtin:tiny"} if self.cpu else paper)
 
     def asking(self, *, most_items: int | None = None) -> Arguments:
         """Return the evaluation settings: on a CPU with short replies."""

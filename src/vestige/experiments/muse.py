@@ -39,8 +39,8 @@ def muse(lab: Lab) -> Report:
         unlearning = {"learning_rate": 5e-5, **lab.reading}
         evals = {"memory": {"max_new_tokens": 32}}
         pairs = [Comparison("set", "one", "three", splits=["retain"]), Comparison("set", "three", "three in turn")]
-    for label, model in lab.named(MODELS, {"tiny": "builtin:tiny"}).items():
-        for seed in lab.seeds or ((0, 1) if lab.cpu else (0, 1, 2)):
+    for label, model in lab.named(MODELS).items():
+        for seed in lab.repeats:
             target: Any = model
             if lab.tiny(model):
                 target = lab.step("finetune", name="target", model=model, data=data, seed=seed, **lab.reading)

@@ -108,7 +108,7 @@ def run_sets(lab: Lab, data: SourceSettings, sets: Sets, *, name: str = "sample1
     Returns:
         The names of the models.
     """
-    models = lab.named(MODELS, {"tiny": "builtin:tiny"})
+    models = lab.named(MODELS)
     if lab.sets:
         sets = {chosen: members for chosen, members in sets.items() if chosen in lab.sets}
     if not sets:

@@ -31,7 +31,7 @@ def rtt(lab: Lab) -> Report:
     asked = {"data": data, "forget": forget, "evals": evals}
     every = {**asked, "splits": ["retain"], "most_items": lab.most_items or 157}
     lab.controls = max(lab.controls, 1)
-    for label, model in lab.named(MODELS, {"tiny": "builtin:tiny"}).items():
+    for label, model in lab.named(MODELS).items():
         for seed in lab.seeds or (0, 1, 2):
             columns = {"model": label, "set": "four contracts" if lab.cpu else "five splits", "seed": seed, "rate": ""}
             how = {"model": model, "data": data, **taught}

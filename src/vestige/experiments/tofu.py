@@ -40,8 +40,8 @@ def tofu(lab: Lab) -> Report:
         taught, unlearning = dict(lab.reading), dict(lab.reading)
         evals["qa"] = {"max_new_tokens": 32}
     lab.controls = max(lab.controls, 1)
-    for label, model in lab.named(MODELS, {"tiny": "builtin:tiny"}).items():
-        for seed in lab.seeds or ((0, 1) if lab.cpu else (0, 1, 2)):
+    for label, model in lab.named(MODELS).items():
+        for seed in lab.repeats:
             how = {"model": model, "data": data, **taught}
             target = lab.step("finetune", name="target", seed=seed, **how)
             for name, forget in sets.items():

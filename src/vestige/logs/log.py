@@ -340,8 +340,7 @@ class LogReading:
                 f"score:{one_line(measurement.name, width=60)}=0..1,lower"
             )
             return
-        low = -math.inf if measurement.low is None else measurement.low
-        high = math.inf if measurement.high is None else measurement.high
+        low, high = measurement.ends
         if scale is not None:
             low, high = scale.low, scale.high
         outside = np.flatnonzero((values < low) | (values > high) | np.isinf(values))

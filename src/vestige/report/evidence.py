@@ -27,6 +27,7 @@ from vestige.artifacts.records import (
 from vestige.core.errors import InputError
 from vestige.core.estimates import Estimate
 from vestige.core.settings import read_settings
+from vestige.core.store import read_sealed
 from vestige.core.text import Record, TextMapping, TextTuple, one_line
 
 QUESTIONS = "qa"
@@ -126,9 +127,13 @@ def read_evidence(run: RunFolder, *, verify: bool = False) -> RunEvidence:
         # The set is the one with the most models. A model with other items is listed and not compared.
         times = Counter(s.asked_ids[forget] for s in subjects if forget in s.asked_ids)
         asked_ids[forget] = times.most_common(1)[0][0] if times else frozenset()
+    # A run.toml that is read has a checksum, and so has all that was written after it.
+    settings = read_settings(run.settings)
+    if settings and run.provenance.exists():
+        read_sealed(run.provenance)
     return RunEvidence(
         name=run.path.resolve().name,
-        settings=read_settings(run.settings),
+        settings=settings,
         provenance=read_provenance(run.provenance),
         subjects=subjects,
         forgets=forgets,
@@ -205,6 +210,9 @@ def _read_subject(run: RunFolder, folder: SubjectFolder, *, verify: bool) -> Run
     odd = dict.fromkeys(odd_tokens_told(evaluation.provenance) for evaluation in evaluations)
     notes += [f"{path}: {note}" for note in odd if note]
     done = read_finished(folder.done, "files") if folder.done.exists() else None
+    # Earlier versions wrote it without a checksum.
+    if done is not None and done.get("provenance"):
+        read_sealed(folder.provenance, remedy="Restore it, or make the model again with --fresh")
     if done is not None and not check_there(folder, done["files"], verify=verify):
         notes.append(f"The model of {path} is not there, so nothing says that its evaluations are of it.")
     asked_ids: dict[str, frozenset[str]] = {}

@@ -21,9 +21,9 @@ from torch import Tensor, nn
 
 from vestige import losses
 from vestige.core.errors import InputError
-from vestige.core.files import new_folder, read_json
-from vestige.core.ids import content_id, file_digest
-from vestige.core.store import write_sealed
+from vestige.core.files import new_folder
+from vestige.core.ids import file_digest
+from vestige.core.store import read_with_seal, write_sealed
 from vestige.core.text import Fields, NumberByName, NumberMapping, Record, one_line
 from vestige.training.batching import Plan, RowSource
 from vestige.training.parallel import ALONE, World
@@ -118,10 +118,7 @@ def keep_tensors(folder: Path, tensors: Mapping[str, Mapping[str, Tensor]], body
 def _state(folder: Path) -> Fields:
     """Return the content of state.json, if it is unchanged since it was written."""
     with undamaged(folder / "state.json"):
-        state = dict(read_json(folder / "state.json"))
-        if state.pop("seal") != content_id(state, length=64):
-            raise ValueError("its checksum is another")
-    return state
+        return read_with_seal(folder / "state.json", "seal", "files")
 
 
 def _tensors(path: Path) -> dict[str, Tensor]:
