@@ -724,6 +724,11 @@ def test_several_wordings_are_one_fact_in_a_plan_too():
     settings = AuditSettings(evals=("qa",), relearn=(), quantize=(8,), ablate=(), in_context=(), relearn_rates=())
     found = foresee_audit(AuditRequest((), splits, settings))
     assert (found.facts, found.wordings) == (20, 2.0)
+    # Ten facts with three controls never pass, by more of either alone. Both together can.
+    few = NamedSplits("five", splits.splits | {"forget": asked[:10:2], "holdout": asked[20:]}, {})
+    models = tuple(AuditedModel(f"r{n}", "retrained", f"/nowhere/{n}") for n in range(3))
+    found = foresee_audit(AuditRequest(models, few, AuditSettings()))
+    assert re.fullmatch(r"\d+ facts with [4-7] controls in place of 5 with 3", found.needed)
 
 
 def test_forms_count_as_left_out_only_where_free_replies_are_asked_for():

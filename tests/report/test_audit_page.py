@@ -83,9 +83,7 @@ def test_the_first_screen_answers_without_the_script(page):
     assert "None of the four models is shown to have forgotten the contract A_B. Three have not." in first
     assert "GA, IDK + GD and KL still answer what retrained models cannot; KL gives" in first
     assert "GAgradient ascent" in first
-    assert (
-        "120 facts that nothing else gives away4 models that should have forgotten3 controls trained here from" in first
-    )
+    assert "120 facts that nothing else gives away4 models3 controls trained here from" in first
     # Three of them read one bare question, and one that the target does not know counts as no way to ask.
     assert "5 kinds of prompt, 8 readings of the answers5 attacks" in first
     # Sixteen verdicts in the order of the table, each a word beside its sign, then that on the benchmark.
@@ -95,10 +93,7 @@ def test_the_first_screen_answers_without_the_script(page):
     assert [said for _, _, _, said in cells[4:8]] == ["fail", "inconclusive", "inconclusive", "fail"]
     assert all(f'id="{anchor}"' in page for _, anchor, _, _ in cells)
     plain = first.replace("\N{NARROW NO-BREAK SPACE}", " ")
-    assert (
-        "Pass: every quantity is shown to be below 20 % (6 bits), which can still be a leak. Fail, tested first"
-        in plain
-    )
+    assert "Pass: every quantity is shown to be below 20 % (6 bits, 64 times as likely), which can" in plain
     assert "No earlier judgement is recorded" in first
     assert "The attacks: not known, because none was tried on a model that hides the facts." in first
     assert all(plain_sentence(sentence, {}) in first for sentence in UNTESTED)
@@ -196,14 +191,11 @@ def test_the_positive_control_stands_last_with_the_one_verdict_that_it_is_there_
     assert list(cells) == ["not recoverable"]
     assert (cells["not recoverable"].outcome, cells["not recoverable"].expected) == ("fails", True)
     assert [plain(m.words) for m in control.marks] == ["80 % after attack"]
-    assert [line.attack for line in block.screen.able] == ["relearn retain n=50"]
-    assert [line.attack for line in block.screen.weak] == ["quantize 4 bits"]
     # It is no method: neither the question nor the answer speaks of it.
     assert "four models" in headline(found, 1)
     assert not any(CONTROL in span.text for span in block.screen.spans)
     page = page_of(tmp_path, found)
-    assert f'href="#{cells["not recoverable"].anchor}"' in page
-    assert f'id="{cells["not recoverable"].anchor}"' in page
+    assert all(f'{part}{cells["not recoverable"].anchor}"' in page for part in ('href="#', 'id="'))
     boxes = plain(words(part(page, "verdicts-0", "why-0")))
     assert "1 of 2 brought back at least half" in boxes
     assert "relearning on 50 retain items (83 %)" in boxes
@@ -267,7 +259,7 @@ def test_the_first_screen_and_the_reasons_say_how_many_facts_are_stored(tmp_path
     print_verdicts([found], tmp_path, why=True)
     assert f"- ga: {told}; recalls 40 % after relearn forget_part n=50, controls at most 10" in capsys.readouterr().out
     print_verdicts([with_reference(found)], tmp_path)
-    assert capsys.readouterr().out.splitlines()[-1].startswith("1 of 5 models passed: ")
+    assert capsys.readouterr().out.splitlines()[-1].startswith("0 of 4 unlearned models passed: ")
     # 0 to 60 facts of 100 is no number of facts.
     assert stored_said(replace(line, share=replace(line.share, low=-0.1, high=0.6))) == ""
 

@@ -72,8 +72,8 @@ def test_no_order_of_events_is_claimed():
 
 
 def test_the_levels_of_bounds_and_intervals_are_stated_once_and_are_those_of_the_rules():
-    (said,) = [line for line in margins_said(outcome()) if "one-sided" in line]
-    levels = [f"{100 * level:g}\N{NARROW NO-BREAK SPACE}%" for level in (LEVEL, (1 + LEVEL) / 2, BOUND)]
+    (said,) = [line for line in margins_said(outcome()) if "Intervals hold" in line]
+    levels = [f"{100 * level:g}\N{NARROW NO-BREAK SPACE}%" for level in (LEVEL, (1 - LEVEL) / 2, 1 - BOUND)]
     assert [part for part in re.findall(r"[\d.]+\s%", said)] == levels
 
 

@@ -70,8 +70,10 @@ def test_names_of_persons_are_codes_in_selectors_and_lists_too(run, tmp_path):
     assert redactor({"edges": ["Bo", "Ana Ruiz"], "split": "edge:Bo"}) == {"edges": [bo, ana], "split": f"edge:{bo}"}
     assert redactor.text("Bob left") == "Bob left"
     assert "Ana Ruiz" not in repr(redactor(people).evidence)
-    # Ids of compiled contracts name nobody.
-    assert Redactor(b"key", contents).text("edge:A_B") == "edge:A_B"
+    # Ids of compiled contracts name nobody. The user's own ids may.
+    facts = (replace(FACTS[0], item="ana-ruiz-1"), replace(FACTS[0], item="17"))
+    named = Redactor(b"key", replace(contents, audits=(replace(contents.audits[0], facts=facts),)))
+    assert named.text("edge:A_B, ana-ruiz-1, 17") == f"edge:A_B, {named.digest('ana-ruiz-1')}, 17"
 
 
 def test_a_text_that_would_stay_is_refused(run, tmp_path):

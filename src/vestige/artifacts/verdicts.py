@@ -59,12 +59,13 @@ _BOUNDED = {
 _ZERO = {"leakage": "a control", "leakage_vs_chance": "guessing"}
 """The level without remaining knowledge, by metric."""
 _OF_TARGET = (*_ZERO, "recovery")
-"""Metrics in shares of the target's knowledge. More than all of it is no amount that a reader can use."""
+"""Metrics in shares of the target's knowledge."""
+NO_SHARE = "no share can be given, because the target itself knows less in this form"
 
 UNCHANGED = "is a copy of the target: it has the target's own weights, and nothing was unlearned"
 """The message for an unlearned model that equals the target."""
 
-BOUNDS_SAID = "“At least” is the lower end of a 95 % interval (97.5 % one-sided), “at most” a bound of 96 % one-sided."
+BOUNDS_SAID = "Intervals hold in 95 % of audits: “at least”, their end, is too high in 2.5 %; “at most” too low in 4 %."
 """The levels of all that is printed, stated once. `metrics` has the numbers."""
 
 
@@ -220,8 +221,8 @@ def measured(v: VerdictLine) -> str:
         amount = _BOUNDED.get(e.metric, "{}").format(percentage(value))
         if round(100 * value) < 0 and e.metric in _ZERO:
             amount += f", less than {_ZERO[e.metric]}"
-        elif round(100 * e.value) > 100 and e.metric in _OF_TARGET:
-            amount += ", more than the target has in this form"
+        elif exceeds_target(e):
+            amount = NO_SHARE
     if v.outcome == "fails":
         bound = f"at least {sized(low, v.unit)}"
     elif high < v.wide:
@@ -245,6 +246,11 @@ def possible(e: Estimate) -> Estimate:
         most = 1.0
     low, value, high = (min(max(number, least), most) for number in (e.low, e.value, e.high))
     return replace(e, low=low, value=value, high=high)
+
+
+def exceeds_target(e: Estimate) -> bool:
+    """Return whether a share of the target's knowledge is more than all of it, and so no amount."""
+    return e.metric in _OF_TARGET and e.unit != "bits" and round(100 * e.value) > 100
 
 
 def stored_said(line: StoredLine) -> str:

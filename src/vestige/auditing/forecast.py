@@ -27,6 +27,7 @@ from vestige.metrics.planning import (
     POWER,
     Design,
     Requirement,
+    cheapest_together,
     describe_needed,
     joint_hold_rate,
     least_given_away,
@@ -295,6 +296,9 @@ def foresee_audit(request: AuditRequest) -> AuditPower:
     )
     whole = joint(requirements)
     whole_holds = holds(whole)
+    ways = ""
+    if not never and whole_holds < POWER:
+        ways = describe_needed(needed(whole, design, singles=True), design) or cheapest_together(whole, design)
     return AuditPower(
         facts=facts,
         wordings=design.wordings,
@@ -307,7 +311,7 @@ def foresee_audit(request: AuditRequest) -> AuditPower:
         holds=whole_holds,
         unsteady=holds(joint(unsteady)),
         by_controls={m: holds(whole, of=design._replace(controls=m)) for m in _CONTROLS},
-        needed="" if never or whole_holds >= POWER else describe_needed(needed(whole, design, singles=True), design),
+        needed=ways,
         given_away=least_given_away(design.controls),
         untested=(*without, *request.untested),
         cannot_hold=never,

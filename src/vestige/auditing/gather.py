@@ -158,7 +158,8 @@ def own_table(plan: AuditPlan, values: Values, further: Sequence[Format] = ()) -
         further: The formats of evaluations that are not Vestige's own.
     """
     keys = {key for tables in values.values() for key in tables}
-    formats = [form for form in (*FORMATS, *STORED, *further) if _is_told(form, keys)]
+    # Nobody expects a language without prompts.
+    formats = [form for form in (*FORMATS, *STORED, *further) if not form.name.startswith("in_") or form.key in keys]
     by_key = {key: form for form in formats for key in (form.key, form.hits) if key}
     of_target = values.get(Source(plan.target), {})
     chances = {key: dict(of_target[form.chance]) for key, form in by_key.items() if form.chance in of_target}
@@ -185,11 +186,6 @@ def own_table(plan: AuditPlan, values: Values, further: Sequence[Format] = ()) -
         chances=chances,
         formats=tuple(formats),
     )
-
-
-def _is_told(form: Format, keys: Collection[str]) -> bool:
-    """Whether a format has scores or readers expect it. Nobody expects a language without prompts."""
-    return not form.name.startswith("in_") or form.key in keys
 
 
 def _measurement(key: str, form: Format | None) -> Measurement:

@@ -151,6 +151,17 @@ def needed(requirements: Sequence[Requirement], design: Design, *, singles: bool
     return least_by_kind
 
 
+def cheapest_together(requirements: Sequence[Requirement], design: Design) -> str:
+    """Return the facts and controls with the fewest answers that together pass in 80 % of audits, in words, or ""."""
+    enough = []
+    for controls in range(design.controls + 1, ALONE_CONTROLS + 1):
+        facts = needed(requirements, design._replace(controls=controls), singles=True).get("facts")
+        if facts is not None:
+            words = f"{facts} facts with {controls} controls in place of {design.facts} with {design.controls}"
+            enough.append((facts * controls, words))
+    return min(enough, default=(0, ""))[1]
+
+
 class Advice(NamedTuple):
     """Changes that would let an open claim pass: `ways` in words, and the necessary number of facts.
 

@@ -40,10 +40,12 @@ from vestige.artifacts.verdicts import (
     ALIKE,
     ASSUMED,
     BOUNDS_SAID,
+    NO_SHARE,
     UNCHANGED,
     UNTESTED,
     WORDS,
     controls_said,
+    exceeds_target,
     facts_said,
     is_tested,
     logs_said,
@@ -65,12 +67,14 @@ from vestige.report.words import (
     interval,
     method_in_full,
     method_name,
+    models_said,
     next_said,
     number,
     people_said,
     per_cent,
     plain_number,
     reasoning_only,
+    share_said,
     submitted,
     typeset,
     verdict_answer,
@@ -211,8 +215,8 @@ def panels(outcome: AuditOutcome, colours: Colours) -> Fields:
 
 def attack_names(outcome: AuditOutcome) -> list[str]:
     """Every attack that left something, judged or not."""
-    curves, gains, budget = ((x.attack for x in lines) for lines in (outcome.curves, outcome.gains, outcome.budget))
-    return list(dict.fromkeys((*curves, *gains, *budget)))
+    lines = chain(outcome.curves, outcome.gains, outcome.budget)
+    return list(dict.fromkeys(map(attrgetter("attack"), lines)))
 
 
 def groups_of(lines: Iterable[Any], name: str) -> list[list[Any]]:
@@ -326,7 +330,7 @@ def _group(g: GroupLine | None) -> GridCell:
     colour = "" if g.size.unit == "bits" else f"heat {heat(g.size.value)}"
     rows = [(g.by, with_interval(g.size)), ("p, corrected", plain_number(g.p))]
     notes = (format_name(g.by), "above the margin" if g.exceeds else "")
-    size = any_size(g.size) if g.size.unit == "bits" else per_cent(possible(g.size).value)
+    size = any_size(g.size) if g.size.unit == "bits" else share_said(g.size)
     return GridCell(size, notes, colour, tooltip(f"{method_name(g.subject)}, {g.group}", rows))
 
 
@@ -335,7 +339,6 @@ HEADS: Mapping[Claim, str] = {name: claim.column for name, claim in STATEMENTS.i
 
 _LOW, _HIGH = -0.2, 1.2
 """The ends of the strip, the same on every page: 0 is a control, 1 the target. An arrow marks a value beyond them."""
-_UNTESTED_AT_ONCE = 3
 _NAMED_AT_ONCE = 4
 
 
@@ -430,7 +433,6 @@ def first_screen(
     parts = forget_parts(outcome.forget)
     # The warnings are above the table already.
     warnings = [*(line for line in outcome.untested if line.startswith(NOT_A_CONTROL)), *outcome.warnings]
-    untested = [_folded(line) for line in outcome.untested if line not in warnings]
     lines: dict[str, dict[Claim, VerdictLine]] = defaultdict(dict)
     for verdict in (*outcome.verdicts, *outcome.control):
         lines[verdict.subject][verdict.claim] = verdict
@@ -465,7 +467,6 @@ def first_screen(
             rows.append(row(subject, method_in_full(subject)))
     return {
         "label": people_said(people) or forget_label(outcome.forget, parties),
-        "selector": outcome.forget,
         "contracts": [f"{parties[part]} ({part})" for part in parts if part in parties],
         "first": [
             *verbatim,
@@ -486,14 +487,9 @@ def first_screen(
         "caption": _caption(outcome, steps),
         "margins": margins_said(outcome),
         "reading": _reading(outcome, steps),
-        "words": WORDS_OF["meanings"].items(),
+        "words": WORDS_OF["meanings"],
         "given": _given(outcome),
-        "n_judged": outcome.n_judged,
-        "css": colours.css,
-        "able": [line for line in outcome.able if line.able],
-        "weak": [line for line in outcome.able if not line.able],
-        "untested": untested[:_UNTESTED_AT_ONCE],
-        "also_untested": untested[_UNTESTED_AT_ONCE:],
+        "untested": [_folded(line) for line in outcome.untested if line not in warnings],
     }
 
 
@@ -519,7 +515,7 @@ def anchor(index: int, outcome: AuditOutcome, v: VerdictLine) -> str:
 
 def _facts(outcome: AuditOutcome) -> list[str]:
     """Return a line on the audited facts."""
-    models, references = len(outcome.audited), len(outcome.references)
+    models = len(submitted(outcome))
     # Attacks that show the answers cannot count.
     ceilings = {g.attack for g in outcome.gains if g.why_not.startswith("a ceiling")}
     attacks = len({*attack_names(outcome)} - ceilings)
@@ -532,27 +528,20 @@ def _facts(outcome: AuditOutcome) -> list[str]:
             facts.append(tested_said(outcome))
     if outcome.stored:
         facts.append(f"{outcome.stored[0].share.n:,} of these not shown in relearning")
-    facts.append(f"{models} {_plural('model', models)} that should have forgotten")
-    if references:
-        facts.append(f"{references} of these retrained without the facts, which should pass")
+    facts.append(f"{models} {models_said(outcome)[:-1]}{'s' * (models != 1)}")
+    if models < len(outcome.audited):
+        facts.append(f"{len(outcome.references)} more, retrained without the facts: should pass")
     if outcome.retrained:
         facts.append(controls_said(outcome))
         if outcome.evidence_level != "verified":
             facts.append(ALIKE if outcome.evidence_level == "predicted" else ASSUMED)
     else:
         facts.append("no controls")
-    ways = outcome.prompts_asked
-    readings = len(outcome.formats)
-    facts.append(f"{ways} {_plural('kind', ways)} of prompt, {readings} {_plural('reading', readings)} of the answers")
+    ways, readings = outcome.prompts_asked, len(outcome.formats)
+    facts.append(f"{ways} kind{'s' * (ways != 1)} of prompt, {readings} reading{'s' * (readings != 1)} of the answers")
     if attacks or outcome.evidence_level not in FROM_LOGS:
-        facts.append(f"{attacks} {_plural('attack', attacks)}")
+        facts.append(f"{attacks} attack{'s' * (attacks != 1)}")
     return facts
-
-
-def _plural(word: str, n: int) -> str:
-    if n == 1:
-        return word
-    return f"{word}s"
 
 
 def _place(x: float) -> float:
@@ -589,7 +578,8 @@ def _marks(outcome: AuditOutcome, steps: Sequence[HarderStep], subject: str) -> 
         if not _LOW <= e.value <= _HIGH:
             beyond = "right" if e.value > _HIGH else "left"
         rows = [(f"left, {words}", f"{number(e.value)} {interval(e)}, n = {e.n:,}"), ("in", form)]
-        text = f"{per_cent(possible(e).value)} {words}"
+        rows.append(("no share", NO_SHARE if exceeds_target(e) else ""))
+        text = f"{share_said(e)} {words}"
         yield {
             "kind": css,
             "value": e.value,
@@ -617,8 +607,7 @@ def _silenced(index: int, row: Fields) -> Fields:
     """
     # The other claims about it are irrelevant: it was not made to forget.
     anchors = {"not recoverable": f"able-{index}", "not stored": ""}
-    cells = [cell if cell and cell["claim"] in anchors else None for cell in row["cells"]]
-    cells = [cell and {**cell, "anchor": anchors[cell["claim"]]} for cell in cells]
+    cells = [{**c, "anchor": anchors[c["claim"]]} if c and c["claim"] in anchors else None for c in row["cells"]]
     return {**row, "css": "role-target", "cells": cells}
 
 
@@ -699,7 +688,8 @@ def margins_said(outcome: AuditOutcome) -> list[str]:
     bits = outcome.margins_bits or (float(t["delta_bits"]), float(t["delta_wide_bits"]))
     same = f"{margin} and {wide} of what the target knows more of such answers than the controls"
     return [
-        f"Pass: every quantity is shown to be below {wide} ({bits[1]:g} bits), which can still be a leak.",
+        f"Pass: every quantity is shown to be below {wide} ({bits[1]:g} bits, {2 ** bits[1]:,.0f} times as likely), "
+        "which can still be a leak.",
         f"Fail, tested first: one quantity is shown to be above {margin} ({bits[0]:g} bits).",
         "Inconclusive: neither, or one fact or contract decides, and with fewer than seven controls it may be luck.",
         *([f"The bits are {same}."] if outcome.margins_bits else []),
@@ -736,8 +726,8 @@ def _reading(outcome: AuditOutcome, steps: Sequence[HarderStep]) -> str:
     dots = "at each step, in the same form of question for all models; below 0 is less than the controls know"
     if not steps:
         dots = "in the form of question that reveals most, corrected for that choice"
-    parts = [f"Dots show what is left {dots}."]
-    parts.append("Lines are the intervals; each cell has the one quantity that decides it.")
+    lines = "Lines are the intervals; each cell has the one quantity that decides it."
+    parts = [f"Dots show what is left {dots}.", lines]
     if any(step.css == "after" for step in steps) or outcome.attacked:
         parts.append("Rings do not count what the attack itself teaches.")
     if len(outcome.never) > 1:
@@ -769,14 +759,12 @@ def _clarity(line: FactLine) -> tuple[bool, bool, float]:
 
 _SCOPES = {"these": "these facts alone", "population": "all facts of this kind"}
 
-_SCALE = (
-    "What is left of the facts, in per cent of what the target knows: 0 is a control, 100 is the target."
-    " After an attack, what the attack itself teaches is taken off."
-)
-_SCALE_OF_CHANCE = (
-    "Without a control, 0 is what guessing gives and 100 is the target: what a retrained model would say is not known."
-)
-_SCALES = {"retrained": _SCALE, "chance": _SCALE_OF_CHANCE}
+_SCALES = {
+    "retrained": "What is left of the facts, in per cent of what the target knows: 0 is a control, 100 is the target."
+    " After an attack, what the attack itself teaches is taken off.",
+    "chance": "Without a control, 0 is what guessing gives and 100 is the target: what a retrained model would say "
+    "is not known.",
+}
 
 
 def audit_block(
@@ -793,7 +781,6 @@ def audit_block(
     """
     colours = Colours(outcome, palette)
     return {
-        "label": people_said(people) or forget_label(outcome.forget, parties),
         "screen": first_screen(index, outcome, palette, parties, verbatim, people),
         "margins": [
             (WORDS_OF["margins"].get(k, k.replace("_", " ")), _SCOPES.get(v, v) if isinstance(v, str) else f"{v:g}")

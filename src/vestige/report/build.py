@@ -138,6 +138,7 @@ class Redactor:
 
 def _texts(contents: Contents) -> Iterator[str]:
     """The texts that a run took from its data and its models."""
+    ids = {item.id for item in contents.answers.questions}
     for item in contents.answers.questions:
         yield from (item.question, item.answer, item.group)
         if not contents.edges:
@@ -148,7 +149,10 @@ def _texts(contents: Contents) -> Iterator[str]:
             yield reply.text
     for outcome in contents.audits:
         for fact in outcome.facts:
+            ids.add(fact.item)
             yield from (fact.question, fact.answer, fact.reply)
+    # The user's own ids may contain names. Others are digests or numbers.
+    yield from (name for name in ids if not re.fullmatch("[0-9a-f]+", name))
     for people in contents.people:
         yield from people
     for edge in contents.edges:
@@ -445,7 +449,7 @@ def _audit(folder: RunFolder, contents: Contents, index: int, outcome: AuditOutc
         "outcome": outcome,
         "parties": contents.parties,
         "models": list(zip(outcome.audited, digests, strict=True)),
-        "next_steps": next_steps(outcome).values(),
+        "next_steps": next_steps(outcome),
         "attacks": plan.attacks if plan else (),
         "able": {line.attack: line.able for line in outcome.able},
         "words": WORDS,

@@ -69,7 +69,7 @@ def print_summaries(outcomes: "Sequence[AuditOutcome]") -> None:
     """Print for each forget set the number of models that pass, and the others' failed claims."""
     from vestige.artifacts.audits import FROM_LOGS
     from vestige.artifacts.verdicts import logs_said
-    from vestige.report.words import next_steps
+    from vestige.report.words import method_name, models_said, next_steps, submitted
 
     for outcome in outcomes:
         lead = f"{outcome.forget}: " if len(outcomes) > 1 else ""
@@ -78,19 +78,18 @@ def print_summaries(outcomes: "Sequence[AuditOutcome]") -> None:
             # Names may be long, but the next step must stay complete.
             print(one_line(f"{lead}{answer}", width=198 - len(next_step)), next_step)
             continue
-        states = {subject: _state(outcome, subject) for subject in outcome.unlearned}
-        judged = []
-        for name, state in states.items():
-            note = " (retrained, should pass)" if name in outcome.references else ""
-            judged.append(f"{name}{note} {state}")
-        passed = list(states.values()).count("PASS")
-        models = f"{len(states)} model{'s' * (len(states) != 1)}"
+        states = {subject: _state(outcome, subject) for subject in outcome.audited}
+        note = " (retrained, should pass)"
+        judged = [f"{name}{note * (name in outcome.references)} {state}" for name, state in states.items()]
+        own = submitted(outcome)
+        passed = sum(states[subject] == "PASS" for subject in own)
         surplus = f"; and {len(judged) - _MOST_MODELS} more" if len(judged) > _MOST_MODELS else ""
         if judged:
-            lead += f"{passed} of {models} passed: {'; '.join(judged[:_MOST_MODELS])}{surplus}"
+            lead += f"{passed} of {len(own)} {models_said(outcome)[:-1]}{'s' * (len(own) != 1)} passed: "
+            lead += f"{'; '.join(judged[:_MOST_MODELS])}{surplus}"
         steps = next_steps(outcome)
         for name in [name for name, state in states.items() if state.startswith("OPEN")][:_MOST_MODELS]:
-            print(one_line(f"next: {steps[name]}", width=400))
+            print(one_line(f"next: {method_name(name)}: {steps[name]}", width=400))
         print(one_line(lead, width=2000))
 
 
@@ -205,10 +204,10 @@ def groups_in_words(outcome: "AuditOutcome") -> list[str]:
     from vestige.report.words import group_said
 
     rows = sorted(outcome.groups, key=lambda g: (not g.exceeds, g.p))
-    lines = []
-    for g in rows[:_MOST_FACTS]:
-        margin = ", above the margin" if g.exceeds else ""
-        lines.append(f"{g.group} ({g.n_facts} facts), {g.subject}: {group_said(g)}{margin}")
+    margin = ", above the margin"
+    lines = [
+        f"{g.group} ({g.n_facts} facts), {g.subject}: {group_said(g)}{margin * g.exceeds}" for g in rows[:_MOST_FACTS]
+    ]
     if len(rows) > _MOST_FACTS:
         return [*lines, f"and {len(rows) - _MOST_FACTS} more, in the report"]
     return lines
@@ -266,28 +265,30 @@ def print_audit(
 
 def print_plan(foreseen: Any, forget: str, *, as_json: bool) -> None:
     """Print the power of an audit, for people or as one JSON document."""
+    from vestige.artifacts.verdicts import percentage
+
     if as_json:
         return print_json(foreseen)
-    rows = [[c.claim, str(c.quantities), _percent(c.holds), _percent(c.unsteady)] for c in foreseen.claims]
-    rows.append(["all of them", "", _percent(foreseen.holds), _percent(foreseen.unsteady)])
+    rows = [[c.claim, str(c.quantities), percentage(c.holds), percentage(c.unsteady)] for c in foreseen.claims]
+    rows.append(["all of them", "", percentage(foreseen.holds), percentage(foreseen.unsteady)])
     for row in rows:
         # All claims together cannot pass if one of them cannot.
         if foreseen.cannot_hold and row[0] in ("all of them", *foreseen.cannot_hold):
             row[2:] = ["cannot pass", "cannot pass"]
     first = next(line for line in foreseen.claims if line.claim == "not expressed")
     of = "of what the target knows, in one form of question"
-    leaks = [f"{_percent(first.leakage)} {of}"] if first.leakage is not None else []
+    leaks = [f"{percentage(first.leakage)} {of}"] if first.leakage is not None else []
     if first.bits is not None:
         leaks.append(f"{first.bits:.0f} bits an answer")
-    controls = ", ".join(f"{m}: {_percent(share)}" for m, share in foreseen.by_controls.items())
+    controls = ", ".join(f"{m}: {percentage(share)}" for m, share in foreseen.by_controls.items())
     margins, bits = foreseen.margins, foreseen.margins_bits
     wordings = f"{foreseen.wordings:.2g} wording{'' if foreseen.wordings == 1 else 's'}"
     lines = [
         f"plan for {one_line(forget, width=60)}: {foreseen.facts} facts in {wordings} each, {foreseen.controls} "
         f"controls, {len(foreseen.formats)} forms of question, {foreseen.attacks} attacks",
-        f"A claim fails if a leak is shown above {_percent(margins.narrow)} ({bits.narrow:g} bits an answer), and "
-        f"passes if every leak is shown below {_percent(margins.wide)} ({bits.wide:g} bits). If the target knows more "
-        "than 30 bits of an answer, the margins in bits grow in proportion.",
+        f"A claim fails if a leak is shown above {percentage(margins.narrow)} ({bits.narrow:g} bits an answer), and "
+        f"passes if every leak is shown below {percentage(margins.wide)} ({bits.wide:g} bits). If the target knows "
+        "more than 30 bits of an answer, the margins in bits grow in proportion.",
     ]
     after = [
         "the least leak that 80 % of such audits would show: "
@@ -296,7 +297,7 @@ def print_plan(foreseen: Any, forget: str, *, as_json: bool) -> None:
         if foreseen.given_away is None
         else f"facts revealed by this model alone that are enough to fail a claim: {foreseen.given_away}",
         "" if foreseen.cannot_hold else f"all of these claims pass, by number of controls: {controls}",
-        f"to bring this to 80 %, one of these: {foreseen.needed}" if foreseen.needed else "",
+        f"to bring this to 80 %: {foreseen.needed}" if foreseen.needed else "",
         "not predicted: utility preserved, which needs the models, and not stored",
         "assumed: trainings vary like those of the built-in tiny model, most of which prefer the same options. If each "
         "prefers others, multiple choice decides less, and the audit reports it (docs/verdicts.md).",
@@ -306,10 +307,6 @@ def print_plan(foreseen: Any, forget: str, *, as_json: bool) -> None:
     print_table("", heads, rows)
     for sentence in (*filter(None, after), *foreseen.untested):
         print(one_line(sentence, width=500))
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.0f} %"
 
 
 def print_audit_forecast(forecast: Any, forget: str, names: Sequence[str], *, as_json: bool) -> None:
@@ -396,12 +393,14 @@ def said_of(prompt: "KeptPrompt") -> TextTuple:
     n, verified = len(prompt.samples), sum(s.verified for s in prompt.samples)
     claimed = "all" if prompt.claimed else "not all"
     altered = sum(not s.same_tokens for s in prompt.samples)
-    steps, total = _counted(prompt.steps, "step"), _counted(n, "sample")
     spent = ", ".join(f"{amount:,} {name.replace('_', ' ')}" for name, amount in prompt.spent.items())
     lines = [
-        f"{prompt.placement} of {_counted(len(prompt.ids), 'token')}: {one_line(prompt.text, width=1000)!r}",
-        f"loss {prompt.loss:.3f} after {steps} (ended: {prompt.ended}); spent: {spent}",
-        f"claimed by the search: {claimed} of its {total}; verified by replies to its text: {verified} of {n}",
+        f"{prompt.placement} of {len(prompt.ids):,} token{'s' * (len(prompt.ids) != 1)}: "
+        f"{one_line(prompt.text, width=1000)!r}",
+        f"loss {prompt.loss:.3f} after {prompt.steps:,} step{'s' * (prompt.steps != 1)} "
+        f"(ended: {prompt.ended}); spent: {spent}",
+        f"claimed by the search: {claimed} of its {n:,} sample{'s' * (n != 1)}; "
+        f"verified by replies to its text: {verified} of {n}",
     ]
     plain, brought = sum(s.plain_right for s in prompt.samples), sum(s.brought for s in prompt.samples)
     lost = sum(s.plain_right and not s.verified for s in prompt.samples)
@@ -417,10 +416,6 @@ def said_of(prompt: "KeptPrompt") -> TextTuple:
     if prompt.seen_bits is None:
         lines.append("the search saw the target's inner states besides answers. Their information has no bound here")
     return tuple(lines)
-
-
-def _counted(n: int, noun: str) -> str:
-    return f"{n:,} {noun}{'' if n == 1 else 's'}"
 
 
 def print_holes(table: "HoleTable") -> None:

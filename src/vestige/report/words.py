@@ -28,7 +28,7 @@ from vestige.artifacts.audits import (
     VerdictLine,
     by_level,
 )
-from vestige.artifacts.verdicts import facts_said, logs_said, percentage, possible, sized, tested_claims
+from vestige.artifacts.verdicts import NO_SHARE, exceeds_target, facts_said, logs_said, possible, sized, tested_claims
 from vestige.core.estimates import NO_INTERVAL, Estimate
 from vestige.core.items import QUESTION_FORMS
 from vestige.core.text import Record, TextByName, TextMapping, TextTuple, grouped
@@ -62,7 +62,7 @@ def ranged(e: Estimate) -> str:
     return f"{number(e.value)} {interval(e)}"
 
 
-def listed(names: list[str]) -> str:
+def listed(names: Sequence[str]) -> str:
     """Return a list in words, as in `a`, `a and b`, or `a, b and c`."""
     return " and ".join(part for part in (", ".join(names[:-1]), *names[-1:]) if part)
 
@@ -198,6 +198,8 @@ def format_name(name: str) -> str:
 
 def group_said(g: GroupLine) -> str:
     """Return the remainder of one contract or person, as in `40 % left (22 % to 51 %), written answer`."""
+    if exceeds_target(g.size):
+        return f"{NO_SHARE}, {format_name(g.by)}"
     size = possible(g.size)
     value, low, high = (sized(x, size.unit) for x in (size.value, size.low, size.high))
     return f"{value} {'likelier' if g.size.unit == 'bits' else 'left'} ({low} to {high}), {format_name(g.by)}"
@@ -212,9 +214,14 @@ def typeset(text: str) -> str:
 _MINUS = re.compile(r"(?<![\w.])-(?=\d)")
 
 
+def share_said(e: Estimate) -> str:
+    """A share of the target's knowledge, as in `42 %`, or `no share` if the target knows less."""
+    return "no share" if exceeds_target(e) else per_cent(possible(e).value)
+
+
 def per_cent(x: float) -> str:
     """A share as in `42 %` or `−7 %`."""
-    return typeset(percentage(x))
+    return typeset(sized(x, "share"))
 
 
 class Span(NamedTuple):
@@ -273,12 +280,9 @@ def people_said(people: Mapping[str, int]) -> str:
         people: The number of facts to be forgotten by person.
     """
     if len(people) > NAMED:
-        rest = len(people) - NAMED + 1
-        return f"{', '.join([*people][: NAMED - 1])} and {rest} more ({sum(people.values()):,} facts)"
-    named = []
-    for person, n in people.items():
-        named.append(f"{person} ({n:,} fact{'s' if n != 1 else ''})")
-    return listed(named)
+        first = ", ".join([*people][: NAMED - 1])
+        return f"{first} and {len(people) - NAMED + 1} more ({sum(people.values()):,} facts)"
+    return listed([f"{person} ({n:,} fact{'s' if n != 1 else ''})" for person, n in people.items()])
 
 
 def headline(
@@ -300,8 +304,7 @@ def headline(
         return f"{people_said(people) or label}: {answer}"
     forgotten = _forgotten(label, n_edges, people)
     model = method_name(next(iter(verdicts)))
-    # The last line on the terminal counts the retrained ones among the submitted too.
-    kind = "unlearned models" if n < len(outcome.audited) else "models"
+    kind = models_said(outcome)
     models = f"the {counted(n)} {kind}"
     # This comes first: if the questions cannot separate models, no other answer has a meaning.
     if any(_is(claims, "benchmark valid", "fails") for claims in verdicts.values()):
@@ -367,7 +370,7 @@ def _by_model(outcome: AuditOutcome) -> Mapping[str, Claims]:
 
 
 def next_steps(outcome: AuditOutcome) -> TextByName:
-    """A sentence for each model, by its name: release it, improve the evidence, or unlearn again."""
+    """The next step by model: release it, improve the evidence, or unlearn again."""
     steps = {}
     for subject, claims in _by_model(outcome).items():
         failed = [claim for claim, v in claims.items() if v.outcome == "fails"]
@@ -379,27 +382,28 @@ def next_steps(outcome: AuditOutcome) -> TextByName:
         elif undecided:
             needed = next((claims[claim].needed for claim in undecided if claims[claim].needed), "")
             add = f"add {needed}; " if needed else ""
-            step = (
-                f"open are {listed(list(undecided))}. To decide, {add}vestige audit --plan prints the evidence needed."
-            )
+            step = f"open are {listed(undecided)}. To decide, {add}vestige audit --plan prints the evidence needed."
         else:
             step = "keep the evidence with the model, and audit again when the model changes."
-        steps[subject] = f"{method_name(subject)}: {step}"
+        steps[subject] = step
     return steps
 
 
 def next_said(outcome: AuditOutcome) -> str:
     """The next steps in one line, each after the models that it is for."""
     steps = next_steps(outcome)
-    models = [subject for subject in submitted(outcome) if subject in steps]
     parts = ["Next."]
-    by_step = grouped(models, lambda subject: steps[subject].removeprefix(f"{method_name(subject)}: "))
-    for step, subjects in by_step.items():
+    for step, subjects in grouped(submitted(outcome), steps.__getitem__).items():
         names = [*map(method_name, subjects)]
         if len(names) > NAMED:
             names = [f"{len(names)} models"]
         parts.append(f"{listed(names)}: {step}")
     return " ".join(parts)
+
+
+def models_said(outcome: AuditOutcome) -> str:
+    """The noun for the models of `submitted`, where retrained ones stand beside them."""
+    return "unlearned models" if len(submitted(outcome)) < len(outcome.audited) else "models"
 
 
 def submitted(outcome: AuditOutcome) -> TextTuple:
@@ -492,11 +496,8 @@ def _failing(outcome: AuditOutcome, v: VerdictLine) -> _Words:
 
 def _accused(outcome: AuditOutcome) -> list[Span]:
     """Return the warning if a model that was retrained without the forget set fails: it should pass."""
-    failed: list[str] = []
-    for claim in CLAIMS:
-        for v in outcome.verdicts:
-            if v.claim == claim and v.outcome == "fails" and v.subject in outcome.references and claim not in failed:
-                failed.append(claim)
+    of_references = {v.claim for v in outcome.verdicts if v.outcome == "fails" and v.subject in outcome.references}
+    failed = [claim for claim in CLAIMS if claim in of_references]
     if not failed:
         return []
     return [
