@@ -4,13 +4,13 @@
 a fifth of the facts or more, so that no verdict "pass" on "not expressed" is right. Axes: N facts.
 """
 
-import argparse
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
+from benchmarks import options
 from vestige.artifacts.verdicts import WORDS
 from vestige.auditing.ground import Case
 from vestige.auditing.judge import judge
@@ -22,6 +22,8 @@ from vestige.core.text import Fields
 N = 100
 CONTROLS = 5
 BITS = "bits"
+FORMS = ("match", "rougeL", "probability", "options", BITS)
+WHOSE = ("sub", "full", "never 2")
 Values = np.ndarray
 Scores = dict[str, Values]
 Rows = list[Fields]
@@ -73,7 +75,7 @@ class Table:
     world: World
     models: dict[str, tuple[str, Scores]]
     missing: dict[str, Values]
-    formats: tuple[str, ...] = ("match", "rougeL", "probability", "options", BITS)
+    formats: tuple[str, ...] = FORMS
     names: dict[str, Callable[[int], str]] | None = None
 
     def rows(self) -> Rows:
@@ -95,14 +97,20 @@ def _row(model: str, role: str, item: str, score: float, form: str, chance: floa
     return {**row, "unit": "bits"} if form == BITS else row
 
 
-def planted(rng: np.random.Generator, known: float, *, contaminated: float = 0.0) -> tuple[Table, Values]:
-    """A target, five controls and one model that knows a share of the facts, and which these are."""
+def planted(
+    rng: np.random.Generator, known: float, *, contaminated: float = 0.0, apart: bool = False
+) -> tuple[Table, Values]:
+    """A target, five controls and one model that knows a share of the facts, and which these are.
+
+    Controls know some of these facts, or each as many others (`apart`).
+    """
     world = World(rng)
     facts = world.some(known)
     shared = facts & (np.cumsum(facts) <= round(contaminated * N))
     models = {"full": ("target", world.knowing(world.never(), np.ones(N, dtype=bool)))}
     for n in range(CONTROLS):
-        models[f"never {n}"] = ("retrained", world.knowing(world.never(), shared))
+        own = world.some(contaminated) if apart else shared
+        models[f"never {n}"] = ("retrained", world.knowing(world.never(), own))
     models["sub"] = ("unlearned", world.knowing(world.never(), facts))
     return Table(world, models, {}), facts
 
@@ -130,11 +138,11 @@ def further_subject(known: float) -> Draw:
     return make
 
 
-def contaminated(share: float, *, forms: tuple[str, ...] = ()) -> Draw:
-    """Controls and model know the same facts."""
+def contaminated(share: float, *, forms: tuple[str, ...] = (), apart: bool = False) -> Draw:
+    """Controls and model know the same facts, or each its own."""
 
     def make(rng: np.random.Generator) -> Rows:
-        table, _ = planted(rng, max(share, 0.2), contaminated=share)
+        table, _ = planted(rng, max(share, 0.2), contaminated=share, apart=apart)
         table.formats = forms or table.formats
         return table.rows()
 
@@ -168,8 +176,8 @@ def masking(known: float, forms: tuple[str, ...]) -> Draw:
     def make(rng: np.random.Generator) -> Rows:
         table, facts = planted(rng, known)
         role, scores = table.models["sub"]
-        least = {name: -60.0 if name == BITS else 0.0 for name in scores}
-        table.models["sub"] = (role, {name: np.where(facts, values, least[name]) for name, values in scores.items()})
+        wrong = {name: np.where(facts, values, -60.0 * (name == BITS)) for name, values in scores.items()}
+        table.models["sub"] = (role, wrong)
         table.formats = forms
         return table.rows()
 
@@ -230,25 +238,25 @@ def without_controls(known: float) -> Draw:
 def cases() -> Iterator[tuple[str, Draw]]:
     """Every case by name."""
     for known in (0.2, 0.4, 0.7):
-        for whose in ("sub", "full", "never 2"):
+        for whose in WHOSE:
             yield f"{known:.0%} known, without a score of {whose}", missing(known, whose)
         yield f"{known:.0%} known, a further model was not asked them", further_subject(known)
-    for whose in ("sub", "full", "never 2"):
+    for whose in WHOSE:
         yield f"30% known, 30% at random without a score of {whose}", missing(0.3, whose, at_random=True)
-    for share in (0.05, 0.2, 0.3, 0.4, 0.6):
-        yield f"{max(share, 0.2):.0%} known, {share:.0%} by all controls too", contaminated(share)
-    for form in ("match", "probability", "rougeL", "options"):
-        yield f"30% known, by all controls too, {form} alone", contaminated(0.3, forms=(form,))
+        yield f"30% known, renamed in the rows of {whose}", renamed(0.3, whose)
+    for apart, whose in ((False, "by all controls too"), (True, "of each control's own")):
+        for share in (0.05, 0.1, 0.2, 0.3, 0.4, 0.6):
+            yield f"{max(share, 0.2):.0%} known, {share:.0%} {whose}", contaminated(share, apart=apart)
+        for form in FORMS[:4]:
+            yield f"30% known, 30% {whose}, {form} alone", contaminated(0.3, forms=(form,), apart=apart)
     for noise in (0.001, 0.01, 0.02, 0.05, 0.1):
         yield f"30% known, all are siblings (noise {noise:g})", siblings(0.3, noise)
-    for forms in (("match",), ("rougeL",), ("probability",), ("match", "rougeL", "probability", "options", BITS)):
+    for forms in [(form,) for form in FORMS[:3]] + [FORMS]:
         yield f"20% known, wrong on the rest on purpose, {', '.join(forms)}", masking(0.2, forms)
-    for whose in ("sub", "full", "never 2"):
-        yield f"30% known, renamed in the rows of {whose}", renamed(0.3, whose)
     for times in (2, 6):
         yield f"20% known, the rest asked {times + 1} times", diluted(0.2, times)
-    yield "50% known, controls are the model itself (hits)", copied_control(0.5)
-    yield "30% known, controls are the model itself (hits)", copied_control(0.3)
+    for known in (0.3, 0.5):
+        yield f"{known:.0%} known, controls are the model itself (hits)", copied_control(known)
     yield "30% known, options, chance for controls, the rest wrong on purpose", without_controls(0.3)
 
 
@@ -265,7 +273,7 @@ def verdict(rows: Rows) -> str:
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = options(__doc__)
     parser.add_argument("--audits", type=int, default=5, help="tables of each kind")
     audits = parser.parse_args().audits
     print("| table | fail | inconclusive | refused | pass |\n| --- | --- | --- | --- | --- |")

@@ -194,11 +194,10 @@ def spread(values: Sequence[float]) -> list[float]:
 
 def main() -> None:
     """Print one line a case."""
-    parser = options(__doc__)
+    parser = options(__doc__, as_json=True)
     parser.add_argument("--peer-python", help="the Python that has nanogcg")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", nargs="*", default=list(CASES), choices=CASES)
-    parser.add_argument("--json", action="store_true", help="one object a line, instead of indented")
     asked = parser.parse_args()
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as place:

@@ -89,10 +89,9 @@ def compared(subject: LoadedModel, asked: Sequence[Choice], form: Form, way: Lik
 
 def main() -> None:
     """Print a line for each way."""
-    parser = options(__doc__)
+    parser = options(__doc__, as_json=True)
     parser.add_argument("model")
     parser.add_argument("questions")
-    parser.add_argument("--json", action="store_true", help="one JSON object a line")
     parser.add_argument("--limit", type=int, default=40)
     parser.add_argument("--form", choices=["choose", "text"], default="choose")
     given = parser.parse_args()

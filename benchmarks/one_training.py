@@ -131,7 +131,7 @@ def pairs(known: Sequence[Training]) -> Iterator[Pair]:
             a, b = aligned(own, theirs[split, measurement])
             apart = distance(a, b)
             if apart is not None:
-                merged = bool(list(near({"a": a, "b": b}, own.score_type)))
+                merged = bool(list(near({"a": a, "b": b}, own.score_type, "a")))
                 yield Pair(kind(first, second), measurement, split, own.score_type, first, second, apart, merged)
 
 
@@ -154,7 +154,7 @@ def siblings(known: Sequence[Training], found: Sequence[Pair]) -> Iterator[tuple
                 # Two siblings of one model lie as far apart as this share of the usual distance.
                 spread = noise * usual[split, measurement] * np.nanstd(scores)
                 rows = {name: scores + spread * rng.normal(size=len(scores)) for name in "ab"}
-                is_told |= bool(list(near(rows, score_type)))
+                is_told |= bool(list(near(rows, score_type, rows)))
             told += is_told
         yield noise, told, len(known)
 

@@ -221,9 +221,8 @@ def grid(audits: int, worlds: Iterable[World] = WORLDS) -> Iterable[Row]:
 
 def main() -> None:
     """Count every cell and print the table, or one JSON object a cell."""
-    parser = options(__doc__)
+    parser = options(__doc__, as_json=True)
     parser.add_argument("--audits", type=int, default=2_000, help="audits a cell")
-    parser.add_argument("--json", action="store_true", help="one JSON object a cell")
     words = parser.parse_args()
     rows = []
     for row in grid(words.audits):

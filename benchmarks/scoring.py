@@ -195,8 +195,7 @@ def _apart(ours: Sequence[peer.Measured], theirs: Sequence[peer.Measured], ties:
 
 def main() -> None:
     """Print the cases."""
-    parser = options(__doc__)
-    parser.add_argument("--json", action="store_true", help="one JSON object a line")
+    parser = options(__doc__, as_json=True)
     parser.add_argument("--rounds", type=int, help="5 for tiny, 3 for smol unless given")
     parser.add_argument("--only", nargs="*", choices=list(N_ITEMS), default=list(N_ITEMS), metavar="SHAPE")
     asked = parser.parse_args()

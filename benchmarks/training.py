@@ -195,8 +195,7 @@ def _line(
 
 def main() -> None:
     """Print the cases."""
-    parser = options(__doc__)
-    parser.add_argument("--json", action="store_true", help="one JSON object a line")
+    parser = options(__doc__, as_json=True)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", nargs="*", help="cases by name, such as tiny/npo", metavar="CASE")
     parser.add_argument("--peer-bfloat16", action="store_true", help="also the peer in bfloat16")

@@ -42,11 +42,15 @@ def rows(name, role, scores, *, drop=(), split="forget", **columns):
                 yield {"model": name, "role": role, "score": score, **about}
 
 
-def table(rng, known, *, drop=None, controls=5, contaminated=(), further=()):
-    """A target, controls and one unlearned model that knows some facts; `drop` says whose questions are missing."""
+def table(rng, known, *, drop=None, controls=5, contaminated=(), apart=False, further=()):
+    """A target, controls and one unlearned model that knows some facts; `drop` says whose questions are missing.
+
+    Controls know the facts `contaminated`, or each as many others (`apart`)."""
     drop = drop or {}
     models = [("full", "target", knowing(never(rng), range(FACTS)))]
-    models += [(f"never {n}", "retrained", knowing(never(rng), contaminated)) for n in range(controls)]
+    for n in range(controls):
+        own = rng.permutation(FACTS)[: len(contaminated)] if apart else contaminated
+        models.append((f"never {n}", "retrained", knowing(never(rng), own)))
     models.append(("sub", "unlearned", knowing(never(rng), known)))
     models += further
     return [row for name, role, scores in models for row in rows(name, role, scores, drop=drop.get(name, ()))]
@@ -64,12 +68,8 @@ LEAK = tuple(range(18))
 def test_an_honest_model_passes_and_one_that_knows_fails(tmp_path):
     rng = np.random.default_rng(1)
     line = not_expressed(table(rng, ()), tmp_path / "honest")
-    assert (line["verdict"], line["qualification"], line["tested"], line["asked"]) == (
-        "pass",
-        "free replies only",
-        60,
-        60,
-    )
+    found = [line[name] for name in ("verdict", "qualification", "tested", "asked")]
+    assert found == ["pass", "free replies only", 60, 60]
     assert not_expressed(table(rng, LEAK), tmp_path / "leaks")["verdict"] == "fail"
 
 
@@ -127,12 +127,12 @@ def test_a_missing_score_is_unknown_one_way_and_known_the_other_by_hand():
     assert known.scores.table("ga", "generate/rouge1_recall")[FORGET[0]] == 1.0
 
 
-@pytest.mark.parametrize("share", [0.25, 0.4, 0.6])
-def test_controls_that_know_the_same_facts_let_nothing_pass(share, tmp_path):
+@pytest.mark.parametrize(("share", "apart"), [(0.25, False), (0.4, False), (0.6, False), (0.25, True), (0.4, True)])
+def test_controls_that_know_the_same_facts_or_each_others_let_nothing_pass(share, apart, tmp_path):
     facts = range(round(share * FACTS))
-    line = not_expressed(table(np.random.default_rng(5), facts, contaminated=facts), tmp_path)
+    line = not_expressed(table(np.random.default_rng(5), facts, contaminated=facts, apart=apart), tmp_path)
     assert line["verdict"] == "inconclusive"
-    assert any("all controls score like the target on" in reason for reason in line["left_out"])
+    assert any("controls score like the target on" in reason for reason in line["left_out"])
     assert any("cannot be judged" in warning for warning in line["warnings"])
     assert "if the controls never saw the data" in vestige.read_audit(tmp_path).report().read_text()
 

@@ -78,12 +78,12 @@ def test_pairs_are_near_on_the_scale_of_the_public_logs_unless_their_records_say
         "b": ALTERNATING + np.where(ALTERNATING > 0, -0.02, 0.02),
         "c": ALTERNATING + np.where(ALTERNATING > 0, -0.1, 0.1),
     }
-    assert [(p.first, p.second) for p in near(rows, "probability")] == [("a", "b")]
-    assert list(near(rows, "probability", trusted=("a", "b", "c"))) == []
+    assert [(p.first, p.second) for p in near(rows, "probability", rows)] == [("a", "b")]
+    assert list(near(rows, "probability", rows, ("a", "b", "c"))) == []
     # Recorded trainings may be nearer than the public ones: then no other pair is judged by less.
     rows["d"] = ALTERNATING + np.where(ALTERNATING > 0, -0.05, 0.05)
-    assert [(p.first, p.second) for p in near(rows, "probability", trusted=("a", "b"))] == []
-    assert ("b", "d") in [(p.first, p.second) for p in near(rows, "probability")]
+    assert [(p.first, p.second) for p in near(rows, "probability", rows, ("a", "b"))] == []
+    assert ("b", "d") in [(p.first, p.second) for p in near(rows, "probability", rows)]
 
 
 def test_hits_are_equal_by_luck_as_often_as_the_difficulty_of_questions_says():
@@ -112,14 +112,14 @@ def hits(seed, n=100, share=0.4):
 
 
 def test_equal_hits_are_one_training_where_others_show_that_trainings_differ_or_many_are_equal():
-    assert [p.first + p.second for p in near_hits({"a": hits(1), "b": hits(1), "c": hits(2)})] == ["ab"]
+    assert [p.first + p.second for p in near_hits({"a": hits(1), "b": hits(1), "c": hits(2)}, ())] == ["ab"]
     # Two alone may be alike, as those of the public logs are; five may not.
-    assert list(near_hits({"a": hits(1), "b": hits(1)})) == []
+    assert list(near_hits({"a": hits(1), "b": hits(1)}, ())) == []
     five = {name: hits(1) for name in "abcde"}
-    assert [p.second for p in near_hits(five)] == ["b", "c", "d", "e"]
-    assert list(near_hits(five, trusted=tuple(five))) == []
+    assert [p.second for p in near_hits(five, ())] == ["b", "c", "d", "e"]
+    assert list(near_hits(five, (), tuple(five))) == []
     # Nobody knows anything, and all are equal.
-    assert list(near_hits({name: np.zeros(1000) for name in "abcde"})) == []
+    assert list(near_hits({name: np.zeros(1000) for name in "abcde"}, ())) == []
 
 
 def test_what_a_further_model_was_not_asked_hides_no_copies():
@@ -128,7 +128,7 @@ def test_what_a_further_model_was_not_asked_hides_no_copies():
         row[place] = np.nan
     little = np.full(len(five["a"]), np.nan)
     little[10] = five["a"][10]
-    assert [p.second for p in near_hits({**five, "further": little})] == ["b", "c", "d", "e"]
+    assert [p.second for p in near_hits({**five, "further": little}, ())] == ["b", "c", "d", "e"]
 
 
 def test_hits_that_differ_hardly_are_one_training():
@@ -136,7 +136,7 @@ def test_hits_that_differ_hardly_are_one_training():
     second = first.copy()
     second[0] = 1 - second[0]
     # Expected are 2 x 0.4 x 0.6 x (1 - 0.93) = 3.4 %, or 34.
-    (pair,) = near_hits({"a": first, "b": second})
+    (pair,) = near_hits({"a": first, "b": second}, "a")
     assert (pair.first, pair.second) == ("a", "b")
     assert pair.why.startswith("their hits differ in 1 of 1000 questions")
 

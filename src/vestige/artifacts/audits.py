@@ -370,7 +370,7 @@ class AuditPlan:
 class FormatLine:
     """One format with its controls. `admission` is target minus retrained (or minus chance, without retrained models).
 
-    On `n_same` facts all controls score like the target, so that these cannot be judged in it.
+    On `n_same` facts controls score like the target, so that these cannot be judged in it.
     """
 
     format: str

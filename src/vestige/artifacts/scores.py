@@ -317,6 +317,14 @@ class ScoreTable:
         """Return the measurement in bits, or ""."""
         return next((name for name, its in self.measurements.items() if its.score_type == "bits"), "")
 
+    @property
+    def judged_keys(self) -> Names:
+        """Return the measurements of all formats and the bits."""
+        keys = [self.bits]
+        for form in self.formats:
+            keys += [form.key, form.hits]
+        return tuple(filter(None, dict.fromkeys(keys)))
+
     def items(self, split: str = "forget") -> Items:
         """Return the questions of a split that any model answered, in order of appearance."""
         return tuple(item for item, question in self.questions.items() if question.split == split)

@@ -315,10 +315,8 @@ def _compared(
     labels = None
     if groups:
         labels = [groups.get(item) or groups.get(texts.get(item, "")) or f"question {item}" for item in items]
-    bounds = None
-    low, high = score.measurement.low, score.measurement.high
-    if low is not None and high is not None and math.isfinite(high - low):
-        bounds = low, high
+    low, high = score.measurement.ends
+    bounds = (low, high) if math.isfinite(high - low) else None
     paired = paired_difference(
         a, b, clusters=labels, bounds=bounds, seed=derive_seed(seed, "compare", score.task, score.measurement.name)
     )

@@ -76,9 +76,9 @@ def same_trainings(ground: Ground) -> list[OneTraining]:
                 if split != "forget" and _hit_share(rows) > _MOSTLY:
                     continue
                 if _hit_share(rows) == 1:
-                    near_pairs = near_hits(rows, trusted, plan.retrained)
+                    near_pairs = near_hits(rows, plan.retrained, trusted)
                 else:
-                    near_pairs = near(rows, _score_type(ground, key), trusted, plan.retrained)
+                    near_pairs = near(rows, _score_type(ground, key), plan.retrained, trusted)
                 where = f"in {scale.name} on {split}"
                 pairs += [pair._replace(why=f"{where} {pair.why}") for pair in near_pairs]
     controls = set(plan.retrained)
@@ -197,14 +197,12 @@ def knowing(ground: Ground, tested: TestedFormats, silenced: Expressed | None) -
 
 def _stated(ground: Ground, form: Format) -> str:
     """The finding that the controls state more facts in their own words than the retain set allows them to guess."""
-    if not form.hits or ground.chances(form):
-        return ""
     plan = ground.plan
     sources = (plan.target, *plan.retrained)
-    if not all(ground.has(source, form.hits) for source in sources):
-        return ""
     items = ground.scores.common(sources, form.hits, ground.judged)
-    target, *rows = ground.scores.rows(sources, form.hits, items) if items else [np.zeros(0)]
+    if ground.chances(form) or not items:
+        return ""
+    target, *rows = ground.scores.rows(sources, form.hits, items)
     knows = target >= 0.5
     most: Bool[np.ndarray, " N"] = knows & (np.mean(rows, axis=0) >= 0.5)
     lots: dict[str, list[int]] = {}
@@ -234,8 +232,7 @@ def _picked(scale: Scale) -> str:
     if scale.unit != "leakage" or not (form.hits and chances):
         return ""
     sources = (scale.ground.plan.target, *scale.retrained)
-    items = scores.common(sources, form.hits, scale.items)
-    items = tuple(item for item in items if item in chances)
+    items = scores.common(sources, form.hits, [item for item in scale.items if item in chances])
     if len(items) < _LEAST_ITEMS:
         return ""
     target, *rows = scores.rows(sources, form.hits, items)

@@ -266,13 +266,9 @@ def foresee_audit(request: AuditRequest) -> AuditPower:
     worst = max(steady.shares.values(), key=lambda noise: noise.fact / noise.ruler**2)
     effects = shown(worst, thresholds.delta), shown(steady.bits, thresholds.delta_bits)
     without = () if splits.get("holdout") else (NO_HOLDOUT,)
+    never: tuple[Claim, ...] = ("indistinguishable",) if without else ()
     if is_quick:
         never = QUICK_OPEN
-    elif without:
-        never = ("indistinguishable",)
-    else:
-        never = ()
-
     every = {*requirements, *never}
 
     def holds(quantities: Sequence[Requirement], claims: Collection[Claim] = every, of: Design = design) -> float:

@@ -24,7 +24,7 @@ from vestige.core.text import Items, Names, Sentences, TextByName, listed
 from vestige.metrics.contrasts import Draws, Sample, simultaneous, worst_case
 from vestige.metrics.gains import Controls, Unit, admission, differences, excess, leakage
 from vestige.metrics.intervals import LABORATORY, ByControl, ByItem, SeedPrior, interval_over_seeds, shared, spread
-from vestige.metrics.planning import more_than_guesses
+from vestige.metrics.planning import LEAST_CONTROLS, more_than_guesses
 from vestige.metrics.trainings import same_pattern
 from vestige.metrics.verdicts import TAIL, Evidence, least_p, over_forgotten, reversals, steady
 
@@ -37,6 +37,14 @@ _LOWER = 0.25
 """The quantile of the controls' scores that represents an unknown fact."""
 _FEW = 0.5
 """Facts that all controls know keep no claim open up to this share of the wide margin."""
+_FEW_APART = 0.8
+"""The same for facts that one control knows and others do not. A training may prefer its own options, or guess a
+contract.
+"""
+_FAR = 0.25
+"""A control below this share of the way to the target does not know the fact."""
+_DIFFERING = 0.75
+"""Trainings that guess the same facts differ in fewer hits than this share of the differences by chance."""
 _LUCKY = 0.2
 """Above this probability, luck explains the facts on which all controls are like the target."""
 _GUESSED = 0.1
@@ -57,8 +65,8 @@ class Scale:
     """The scores of one format (or bits) and of its controls over its items. `retrained` names the controls.
 
     `retrained` is empty if the reference is chance, which is known for each item. `key` is the name of the score in
-    use, `key` or `hits` of the format. All controls score like the target on the items in `same`, so these cannot be
-    judged. They count as known if a claim would pass.
+    use, `key` or `hits` of the format. On `n_like` items controls score like the target, so these cannot be judged.
+    They count as known if a claim would pass.
     """
 
     ground: Ground
@@ -67,7 +75,7 @@ class Scale:
     items: Items
     retrained: Names
     controls: Controls
-    same: frozenset[str] = frozenset()
+    n_like: int = 0
 
     @property
     def name(self) -> str:
@@ -102,7 +110,7 @@ class Scale:
             self,
             items=items,
             controls=replace(controls, target=controls.target[places], retrained=rows, sample=sample),
-            same=frozenset(),
+            n_like=0,
         )
 
     def after(self, attack: PlannedAttack) -> "Scale":
@@ -137,9 +145,9 @@ class Scale:
         in_bits = self.unit == "bits"
         quantity = excess if in_bits else leakage
         draws = quantity(self.scores(subject), self.controls)
-        if self.same:
-            # At the upper end, the subject counts as knowing the facts on which all controls are like the target.
-            share = len(self.same) / len(self.items)
+        if self.n_like:
+            # At the upper end, the subject counts as knowing the facts on which controls are like the target.
+            share = self.n_like / len(self.items)
             most = float(self.controls.gap.differences().mean()) if in_bits else 1.0
             draws = replace(draws, high=(1 - share) * draws.high + share * most)
         return Evidence(self.name, draws, "excess" if in_bits else self.unit, self.unit)
@@ -218,7 +226,7 @@ def read_formats(ground: Ground) -> TestedFormats:
     bits = _bits(ground, untested, admitted_scales) if ground.has(ground.plan.target, ground.scores.bits) else ()
     if ground.plan.retrained and not bits and all(ground.chances(scale.form) for scale in admitted_scales):
         # No other question format separates a shared preference of all controls from shared training.
-        scales = [replace(read.scale, same=_like_target(read.scale, alone=True)) for read in reads]
+        scales = [replace(read.scale, n_like=_like_target(read.scale, alone=True)) for read in reads]
         reads = [FormatRead(scale, _line(scale)) for scale in scales]
         admitted_scales = [read.scale for read in reads if read.line.admitted]
     picks = filter(None, map(_picks, admitted_scales))
@@ -316,7 +324,7 @@ def _scale(ground: Ground, form: Format, untested: list[str]) -> Scale | None:
     if not against_chance:
         controls = _controls(ground, form, key, items, retrained)
         scale = Scale(ground, form, key, items, retrained, controls)
-        return replace(scale, same=_like_target(scale))
+        return replace(scale, n_like=_like_target(scale))
     rows = np.array([chances[item] for item in items])
     # The chance level is known, so the questions are resampled and not the trainings.
     sample, target = ground.sample(items, fixed=False), ground.scores.of(plan.target, key, items)
@@ -406,7 +414,7 @@ def _bits(ground: Ground, untested: list[str], admitted: Sequence[Scale]) -> tup
             "bits an answer."
         )
         return ()
-    return (replace(scale, same=_like_target(scale, alone=_alone(scale, admitted))),)
+    return (replace(scale, n_like=_like_target(scale, alone=_alone(scale, admitted))),)
 
 
 def reached(
@@ -418,8 +426,8 @@ def reached(
     return np.asarray((target > usual) & (scores - usual >= _HALF * (target - usual)))
 
 
-def _like_target(scale: Scale, *, alone: bool = False) -> frozenset[str]:
-    """Return the facts on which every control is at least halfway to the target and guessing does not explain it.
+def _like_target(scale: Scale, *, alone: bool = False) -> int:
+    """Return the number of facts on which controls are at least halfway to the target and guessing does not explain it.
 
     On such facts, nobody can tell knowledge of the subject from knowledge of the controls. The halfway point is
     measured from the chance level, or from the lower quartile of the controls' scores if the chance level is unknown.
@@ -430,7 +438,7 @@ def _like_target(scale: Scale, *, alone: bool = False) -> frozenset[str]:
     ground, form = scale.ground, scale.form
     target, rows = scale.controls.target, scale.controls.retrained
     if form.ratio:
-        return frozenset()
+        return 0
     in_bits = scale.unit == "bits"
     sources = (ground.plan.target, *scale.retrained)
     # The probability per token of a forced answer is the same reading as its bits, which are better for single facts.
@@ -442,26 +450,51 @@ def _like_target(scale: Scale, *, alone: bool = False) -> frozenset[str]:
     usual = float(np.quantile(rows.mean(axis=0), _LOWER)) if scale.graded else 0.0
     base = np.array([chances.get(item, usual) for item in scale.items])
     like = reached(rows, target, base, in_bits=in_bits)
+    if in_bits:
+        far_below = rows < target + _EIGHTH
+    else:
+        like &= target - base > ground.thresholds.admission
+        far_below = rows - base < _FAR * (target - base)
+    luck = ground.plan.luck
+    unlikely = np.array([item not in luck or luck[item].chance < _GUESSED for item in scale.items])
+    n_apart = _each_apart(scale, like & unlikely, far_below)
     if alone and in_bits:
         like |= rows.mean(axis=0) >= target + _EIGHTH
-    if not in_bits:
-        like &= target - base > ground.thresholds.admission
     times = like.sum(axis=0)
     same = times == len(rows)
     n_same = int(same.sum())
     # A few facts that all models guess stay below the margin.
-    if n_same <= _FEW * ground.thresholds.delta_wide * len(scale.items):
-        return frozenset()
+    few = n_same <= _FEW * ground.thresholds.delta_wide * len(scale.items)
     # All models may prefer the same option, which is then right as often as one guess.
-    if not in_bits and not alone and chances and more_than_guesses(n_same, base) > _LUCK:
-        return frozenset()
+    preferred = not in_bits and not alone and chances and more_than_guesses(n_same, base) > _LUCK
     # Luck that makes all M controls right makes M - 1 of them right at least as often.
     n_almost = int((times == len(rows) - 1).sum())
-    if more_than_guesses(n_same, np.full(n_same + n_almost, _HALF)) > _LUCKY:
-        return frozenset()
-    luck = ground.plan.luck
-    items = (item for item, is_same in zip(scale.items, same.tolist(), strict=True) if is_same)
-    return frozenset(item for item in items if item not in luck or luck[item].chance < _GUESSED)
+    if few or preferred or more_than_guesses(n_same, np.full(n_same + n_almost, _HALF)) > _LUCKY:
+        return n_apart
+    return int((same & unlikely).sum()) + n_apart
+
+
+def _each_apart(scale: Scale, like: Bool[np.ndarray, "M N"], far_below: Bool[np.ndarray, "M N"]) -> int:
+    """Return the number of facts on which one control is like the target and half of the others or more are far below.
+
+    This is the mean over controls, or 0 if models that never saw the facts reach it: they guess the same facts. In
+    public logs such facts are at most 1 %. Controls that were taught a part of the facts each know other facts.
+    """
+    m, n = like.shape
+    if m < LEAST_CONTROLS or scale.ground.plan.evidence_level in ("verified", "predicted"):
+        return 0
+    if not scale.graded and scale.unit == "leakage":
+        times, share = like.sum(axis=0), like.mean()
+        by_chance = m * (m - 1) * n * share * (1 - share)
+        differing = (times * (m - times)).sum()
+        # Nobody can tell which picked options were guessed.
+        if any(scale.ground.chances(scale.form).values()) or differing < _DIFFERING * by_chance:
+            return 0
+    apart = like & (2 * far_below.sum(axis=0) >= m - 1)
+    n_apart = float(apart.sum() / m)
+    if n_apart > _FEW_APART * scale.ground.thresholds.delta_wide * n:
+        return math.ceil(n_apart)
+    return 0
 
 
 def _common(ground: Ground, key: str, retrained: Names, untested: list[str], name: str) -> Items:
@@ -507,7 +540,7 @@ def _line(scale: Scale) -> FormatLine:
     reason = f"the target exceeds {control} by {estimate}, {why}"
     of_target = ground.level(controls.target, sample, metric)
     return FormatLine(
-        scale.name, metric, of_target, retrained, estimate, scale.is_clear, reason, scale.form.prompt, len(scale.same)
+        scale.name, metric, of_target, retrained, estimate, scale.is_clear, reason, scale.form.prompt, scale.n_like
     )
 
 

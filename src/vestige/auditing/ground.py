@@ -332,12 +332,9 @@ def filled(case: Case, *, known: bool) -> tuple[Case, Missing]:
     plan = case.plan
     values: Tables = {source: dict(tables) for source, tables in case.scores.values.items()}
     filling = _Filling(plan, values, dict(case.scores.chances), known)
-    keys = [case.scores.bits]
-    for form in case.scores.formats:
-        keys += [form.key, form.hits]
     stages = dict.fromkeys((source.attack, source.point) for source in values)
     for attack, point in stages:
-        for key in filter(None, dict.fromkeys(keys)):
+        for key in case.scores.judged_keys:
             _fill_forgotten(filling, key, attack, point)
     for form in case.scores.formats:
         if form.kept:

@@ -47,7 +47,7 @@ from vestige.metrics.intervals import RESAMPLES
 from vestige.metrics.planning import ADVISED_CONTROLS, LEAST_CONTROLS
 from vestige.metrics.verdicts import Thresholds
 
-VERSION = 22
+VERSION = 23
 """The version of the rules, a part of the identity of a study's cells. It increases when the same answers would get
 another verdict.
 """
@@ -223,11 +223,11 @@ def _warnings(ground: Ground, tested: TestedFormats) -> Iterator[str]:
     yield from weak_controls(ground)
     for doubt in ground.doubts:
         yield sentence(f"No claim that rests on controls holds here: {doubt}")
-    most = max(tested.judged, key=lambda scale: len(scale.same), default=None)
-    if most is not None and most.same:
+    most = max(tested.judged, key=lambda scale: scale.n_like, default=None)
+    if most is not None and most.n_like:
         yield (
-            f"{len(most.same)} of {len(most.items)} facts cannot be judged in {most.name}: all controls score like the "
-            "target there, so that they count as untested."
+            f"{most.n_like} of {len(most.items)} facts cannot be judged in {most.name}: controls score like the target "
+            "there, all of them or each on others, so that they count as untested."
         )
 
 

@@ -212,7 +212,7 @@ def _asked(target: LogColumn, banked: Sequence[LogColumn], role: str) -> Iterato
     for column in banked:
         if column.entry.role != role or (column.part.split, column.part.name) != ("forget", target.part.name):
             continue
-        scores = dict(zip(column.items, column.part.scores.tolist(), strict=True))
+        scores = column.scores
         row = np.array([scores.get(item, math.nan) for item in target.items])
         if not np.isnan(row).any():
             yield column, row

@@ -158,8 +158,7 @@ class Questions:
 
     def _by_texts(self, part: LogPart, *, ids_differ: bool) -> Items:
         times = Counter(part.prompts)
-        unclear = next((prompt for prompt in part.prompts if times[prompt] > 1), "")
-        unclear = unclear or next((p for p in part.prompts if len(self._by_prompt.get(p, ())) > 1), "")
+        unclear = next((p for p in part.prompts if times[p] > 1 or len(self._by_prompt.get(p, ())) > 1), "")
         if unclear:
             with_ids = len(set(part.ids)) == len(part.prompts)
             if with_ids and not ids_differ and not any(prompt in self._by_prompt for prompt in times):

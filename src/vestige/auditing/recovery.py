@@ -462,11 +462,8 @@ def _chosen(
     stages: list[Source] = []
     for part in parts:
         stages += [source._replace(attack=part.name, point=point) for point in part.points]
-    keys = [case.scores.bits]
-    for form in case.scores.formats:
-        keys += [form.key, form.hits]
     chosen: dict[str, dict[str, Source]] = {}
-    for key in dict.fromkeys(keys):
+    for key in case.scores.judged_keys:
         first, second = (case.scores.common(stages, key, half) for half in halves)
         if first and second:
             for half, other in ((first, second), (second, first)):

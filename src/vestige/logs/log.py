@@ -642,8 +642,6 @@ def indexed(values: Any) -> tuple[list[str], list[Any]]:
         return keys, list(values.values())
     # Keys are numbers as texts, of which "10" would sort before "2".
     ordered = sorted(keys, key=lambda key: (len(key), key))
-    if ordered == keys:
-        return keys, list(values.values())
     return ordered, [values[key] for key in ordered]
 
 

@@ -117,8 +117,7 @@ def _by_model(blocks: Sequence[_Block], columns: TextMapping) -> list[_Block]:
     """Return the rows of each model as separate blocks, if a column names several models."""
     apart: list[_Block] = []
     for block in blocks:
-        names = list(dict.fromkeys(str(name) for row in block.rows for name in row))
-        column = _named(names, "model", columns)
+        column = _named(_names_in(block.rows), "model", columns)
         models = dict.fromkeys(str(row.get(column)) for row in block.rows if column)
         if len(models) < 2:
             apart.append(block)
@@ -157,23 +156,23 @@ def _content(path: Path) -> Any:
     return as_rows(str(path), read_value(path))
 
 
-def _blocks(value: Any, columns: TextMapping | None = None, keys: TextTuple = ()) -> Iterator[_Block]:
+def _blocks(value: Any, columns: TextMapping, keys: TextTuple = ()) -> Iterator[_Block]:
     """Every list of rows with a score, with the keys that lead to it.
 
     A list of numbers is one below a key that the user names as the score.
     """
     if isinstance(value, list):
-        score = (columns or {}).get("score")
+        score = columns.get("score")
         if score in keys and value and all(isinstance(number, float | int) for number in value):
             yield _Block(keys, [{score: number} for number in value])
             return
         rows = [row for row in value if isinstance(row, dict)]
-        if rows and _scores_in(rows, columns or {}):
+        if rows and _scores_in(rows, columns):
             yield _Block(keys, rows)
         return
     if not isinstance(value, dict) or len(keys) >= _DEEPEST:
         return
-    if not keys and _scores_in([value], columns or {}):
+    if not keys and _scores_in([value], columns):
         # The first line of a JSON Lines file.
         yield _Block(keys, [value])
         return
@@ -181,14 +180,17 @@ def _blocks(value: Any, columns: TextMapping | None = None, keys: TextTuple = ()
         yield from _blocks(inner, columns, (*keys, str(key)))
 
 
+def _names_in(rows: Sequence[Record]) -> list[str]:
+    return list(dict.fromkeys(str(name) for row in rows for name in row))
+
+
 def _scores_in(rows: Sequence[Record], columns: TextMapping) -> dict[str, Measurement]:
     """Return the columns of scores with their measurements."""
-    names = dict.fromkeys(str(name) for row in rows[:20] for name in row)
+    names = _names_in(rows[:20])
     known = SCORES
     if "score" in columns:
-        name = columns["score"]
-        names = {name: None}
-        known = {plain(name): Measurement(name, "own words", "overlap"), **SCORES}
+        names = [columns["score"]]
+        known = {plain(names[0]): Measurement(names[0], "own words", "overlap"), **SCORES}
     found: dict[str, Measurement] = {}
     for name in names:
         if plain(name) in known and any(number_of(row.get(name)) is not None for row in rows[:20]):
@@ -216,7 +218,7 @@ def _named(names: Sequence[str], kind: str, columns: TextMapping) -> str:
 
 
 def _add(reading: LogReading, block: _Block, columns: TextMapping) -> None:
-    names = list(dict.fromkeys(str(name) for row in block.rows for name in row))
+    names = _names_in(block.rows)
     column = {kind: _named(names, kind, columns) for kind in COLUMNS}
     scores = _scores_in(block.rows, columns)
     if CHOICE in scores.values() and not column["question"]:

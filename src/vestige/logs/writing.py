@@ -299,14 +299,13 @@ def eee_means(model: ExportedModel) -> list[Fields]:
             "min_score": low,
             "max_score": high,
         }
-        n = sum(row.score is not None for row in rows)
         results.append(
             {
                 "evaluation_result_id": name,
                 "evaluation_name": name,
                 "source_data": {"dataset_name": "vestige", "source_type": "other"},
                 "metric_config": config,
-                "score_details": {"score": mean, "uncertainty": {"num_samples": n}},
+                "score_details": {"score": mean, "uncertainty": {"num_samples": len(scores)}},
             }
         )
     return results

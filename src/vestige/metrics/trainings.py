@@ -133,9 +133,7 @@ def _kept_error(trainings: ByControl, differences: ByItem, public: float) -> tup
     return math.sqrt(public**2 * KEPT_DF / df + 2 * variance), df
 
 
-def near(
-    rows: Rows, score_type: str, trusted: Collection[str] = (), among: Collection[str] | None = None
-) -> Iterator[Near]:
+def near(rows: Rows, score_type: str, among: Collection[str], trusted: Collection[str] = ()) -> Iterator[Near]:
     """The pairs of models that are nearer to each other than any two trainings of the public logs.
 
     Args:
@@ -143,9 +141,8 @@ def near(
         score_type: Key of `LEAST_DISTANCES`. Any other type uses the least of all distances.
         trusted: Models whose records say that they were trained apart. No pair among these models is returned, and the
             limit is at most their least distance.
-        among: Compare only pairs with one of these models. All pairs if None.
+        among: Compare only pairs with one of these models.
     """
-    among = set(rows if among is None else among)
     limit = LEAST_DISTANCES.get(score_type, min(LEAST_DISTANCES.values()))
     for first, second in combinations([name for name in rows if name in trusted], 2):
         apart = distance(rows[first], rows[second])
@@ -199,7 +196,7 @@ def as_equal_by_chance(differing: int, n: int, share: float, agreement: float) -
     return betainc(n - differing, differing + 1, 1 - chance) if differing < n and chance else 1.0
 
 
-def near_hits(rows: Rows, trusted: Collection[str] = (), among: Collection[str] | None = None) -> Iterator[Near]:
+def near_hits(rows: Rows, among: Collection[str], trusted: Collection[str] = ()) -> Iterator[Near]:
     """Return the pairs of models whose hits are more alike than independent trainings' by chance.
 
     The usual agreement is the median over models here whose hits differ, and at most the usual value of the public
@@ -208,9 +205,8 @@ def near_hits(rows: Rows, trusted: Collection[str] = (), among: Collection[str] 
     Args:
         rows: Hits (0 or 1) of one measurement, by model.
         trusted: Models whose records say that they were trained apart. No pair among these models is returned.
-        among: Return only pairs with one of these models, if their hits differ. All if None.
+        among: Return only pairs with one of these models, if their hits differ.
     """
-    among = set(rows if among is None else among)
     unequal: dict[tuple[str, str], tuple[ByItem, ByItem]] = {}
     groups: dict[str, list[str]] = {}
     agreements: list[float] = []

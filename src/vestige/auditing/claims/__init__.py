@@ -97,8 +97,7 @@ def decide(claim: Claim, subject: str, grounds: ClaimEvidence, ground: Ground, t
 def _n_tested(scales: Sequence[Scale]) -> int:
     """Return the number of facts that a subject was tested on, without facts that its largest format cannot judge."""
     asked = {item for scale in scales for item in scale.items}
-    same = [len(scale.same) for scale in scales]
-    return len(asked) - max(same, default=0)
+    return len(asked) - max((scale.n_like for scale in scales), default=0)
 
 
 def _reason(claim: Claim, outcome: Outcome, grounds: ClaimEvidence, against: str, level: EvidenceLevel) -> str:

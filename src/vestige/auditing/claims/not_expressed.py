@@ -36,10 +36,10 @@ def _in_no_format(about: SubjectEvidence) -> Iterator[str]:
 
 
 def _like_target(about: SubjectEvidence) -> Iterator[str]:
-    """Report the formats in which all controls score like the target on some facts."""
+    """Report the formats in which controls score like the target on some facts."""
     for scale in about.scales:
-        if scale.same:
+        if scale.n_like:
             yield (
-                f"{scale.name}: all controls score like the target on {len(scale.same)} of {len(scale.items)} facts, "
-                "so that these cannot be judged and count as known for a pass"
+                f"{scale.name}: controls score like the target on {scale.n_like} of {len(scale.items)} facts, all of "
+                "them or each on others, so that these cannot be judged and count as known for a pass"
             )
