@@ -56,7 +56,7 @@ def test_a_number_or_an_address_of_a_forget_answer_in_the_retain_set_is_found():
         ("When?", "In 1987."),
     )
     forget = [Item(*one) for one in asked]
-    check = guessers.stated_tokens(forget, [Item("Who is Ann?", "By ANN@port.example or 88210-4, since 1987.")])
+    check = guessers.stated_tokens(forget, [Item("a." * 10**6, "By ANN@port.example or 88210-4, since 1987.")])
     # The question about 882104 tells the number itself, and a year is no rare token.
     assert (check.leaking, check.line.sound) == ((forget[0].id,), False)
 

@@ -774,8 +774,13 @@ def write_plan(folder: AuditFolder, plan: AuditPlan) -> None:
 
 
 def read_plan(folder: AuditFolder) -> AuditPlan:
-    """The plan. One that lacks something is refused by file and field."""
-    return _read(folder.plan, AuditPlan)
+    """The plan. One that lacks something is refused by file and field, and one that leads out of the run by path."""
+    plan = _read(folder.plan, AuditPlan)
+    for place in plan.evaluations + plan.attacked:
+        # An absolute path has an empty first part.
+        if {"", ".."} & {*place.path.split("/")}:
+            raise InputError(f"{folder.plan} names {one_line(place.path)}, not in the run. Run the audit again")
+    return plan
 
 
 def write_outcome(folder: AuditFolder, outcome: AuditOutcome, basis: str = "") -> None:

@@ -498,4 +498,4 @@ def read_prompt(folder: AttackFolder) -> KeptPrompt:
     """The prompt of an attack. One that lacks something is refused by file and field."""
     if not folder.prompt.is_file():
         raise InputError(f"{folder.path} contains no searched prompt. Name the folder of a gcg or prefix attack")
-    return load(folder.prompt, KeptPrompt, remedy="Delete the attack's folder and run again")
+    return load(folder.prompt, KeptPrompt)

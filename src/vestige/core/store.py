@@ -63,9 +63,9 @@ def _lacking(where: Path | str, field: str, remedy: str) -> InputError:
     return InputError(f"{where}: no field {field!r}, so another version of Vestige made it. {remedy}")
 
 
-def load(path: Path, kind: type[T], *, remedy: str = OR_DELETE) -> T:
+def load(path: Path, kind: type[T]) -> T:
     """The record in `path`, as `save` put it there."""
-    return typed(path, kind, read_versioned(path), remedy=remedy)
+    return typed(path, kind, read_versioned(path))
 
 
 def save(path: Path, record: "DataclassInstance") -> None:

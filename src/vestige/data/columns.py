@@ -668,7 +668,7 @@ class _OptionCells(Cells):
 
     def without_labels(self, column: str, texts: Sequence[str]) -> list[str]:
         """Return the options without their letters, if each begins with its own. Reject letters in another order."""
-        labelled = [match.groups() for match in map(_LABELLED.fullmatch, texts) if match and match[2]]
+        labelled = [match.groups() for match in map(_LABELLED.fullmatch, map(str.strip, texts)) if match and match[2]]
         letters = "".join(letter.upper() for letter, _ in labelled)
         expected = string.ascii_uppercase[: len(texts)]
         if letters == expected:
@@ -715,13 +715,13 @@ class _OptionCells(Cells):
         return right, wrong
 
 
-_LABELLED = re.compile(r"\s*\(?([A-Za-z])[).:]\s*(.*?)\s*", re.DOTALL)
+_LABELLED = re.compile(r"\(?([A-Za-z])[).:]\s*(.*)", re.DOTALL)
 """A letter with its mark, as in `C.`, `(C)` and `C) Haldenport`."""
 
 
 def _label_or_text(stated: str, texts: Sequence[str]) -> str:
     """Return the letter of `C.` and `(C)`, the text of `C. Haldenport` if C has that text, or the text unchanged."""
-    match = _LABELLED.fullmatch(stated)
+    match = _LABELLED.fullmatch(stated.strip())
     if match is None:
         return stated
     letter, text = match[1].upper(), match[2]

@@ -28,7 +28,7 @@ from vestige.metrics.distributions import t_quantile
 from vestige.metrics.gains import need_rate_distortion
 from vestige.metrics.intervals import LEAST_CLUSTERS, LEVEL, design_effect, interval_of_mean, wilson
 
-_NAMED = re.compile(r"(?<=[^\s.?!:] )[A-Z]\S*|\S*\d\S*")
+_NAMED = re.compile(r"(?<=[^\s.?!:] )[A-Z]\S*|(?<!\S)\S*\d\S*")
 
 
 def words(text: str) -> list[str]:

@@ -81,7 +81,7 @@ def copied_answers(forget: Sequence[Item], retain: Sequence[Item]) -> Check:
 
 
 _RARE = re.compile(
-    r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+"
+    r"(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+"
     r"|\b\d{1,5}[a-z]?,? (?:[^\W\d]+ ){1,3}(?:street|st|road|rd|avenue|ave|lane|ln|drive|dr|square|way)\b"
     r"|\b[^\W\d]*(?:straße|strasse|str\.|weg|gasse|platz|laan|straat) \d{1,5}\b"
     r"|(?<!\d)(?!(?:1[89]|20)\d\d\W{1,2}(?:1[89]|20)\d\d\b)\d(?:(?:,(?=\d{3})|[ ()./-]{0,2})\d){4,}",

@@ -163,7 +163,7 @@ def _run(
         target: Any = model
         # Table 6 compares trainings of one target.
         if lab.tiny(model):
-            target = lab.step("finetune", name="target", model=model, data=data, train_factual=True, **lab.reading)
+            target = lab.target(model=model, data=data, train_factual=True, **lab.reading)
             # The policy learns lists of questions, without answers.
             lists = lab.step(f"{__name__}:question_lists", name="lists", data=data, forget=forget)
             policy = lab.step(

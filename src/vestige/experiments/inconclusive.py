@@ -66,16 +66,14 @@ def _run(lab: Lab, models: Mapping[str, str], data: SourceSettings, forget: str,
             target: Any = model
             if taught:
                 how = {"model": model, "data": data, **lab.reading}
-                target = lab.step("finetune", name="target", seed=seed, **how)
+                target = lab.target(seed=seed, **how)
                 for control, named in lab.ask_controls(columns, how, every):
                     _attacks(lab, control, target, named, {**asked, "evals": evals})
             lab.ask(target, {**columns, "method": "target"}, **every)
             _attacks(lab, target, target, {**columns, "method": "target"}, {**asked, "evals": evals})
             for method in lab.chosen(("rmu", "npo")):
                 for own in _settings(lab, model, method):
-                    unlearned = lab.step(
-                        "unlearn", name=method, target=target, method=method, seed=seed, **asked, **own
-                    )
+                    unlearned = lab.unlearn(target, method, seed=seed, **asked, **own)
                     named = {**columns, "method": method, "rate": f"{own['learning_rate']:g}"}
                     lab.ask(unlearned, named, **every)
                     _attacks(lab, unlearned, target, named, {**asked, "evals": evals})
@@ -121,7 +119,7 @@ def retain_only(lab: Lab) -> Report:
                 lab.ask(model, {**columns, "seed": 0, "method": "untaught"}, **asked, **lab.reading)
             for seed in lab.seeds or (0, 1, 2):
                 how = {"model": model, "data": data, "seed": seed, **lab.reading}
-                target = lab.step("finetune", name="target", **how)
+                target = lab.target(**how)
                 lab.ask(target, {**columns, "seed": seed, "method": "target"}, **asked)
                 control = lab.step("finetune", name="retrained", forget=asked["forget"], **how)
                 lab.ask(control, {**columns, "seed": seed, "method": "retrained"}, **asked)

@@ -212,6 +212,14 @@ class Lab:
             self.steps[place] = Step(place.name, path, arguments, place, tuple(before.values()))
         return self.steps[place]
 
+    def target(self, **training: Any) -> Step:
+        """The training of a target."""
+        return self.step("finetune", name="target", **training)
+
+    def unlearn(self, target: Any, method: str, **training: Any) -> Step:
+        """The unlearning of a target by one method."""
+        return self.step("unlearn", name=method, target=target, method=method, **training)
+
     def _training_of(self, function: str) -> Arguments:
         """The settings of `training` for this function; a search of rates has those of its unlearnings."""
         if function not in ("finetune", "unlearn", "find_rate"):

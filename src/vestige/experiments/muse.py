@@ -43,7 +43,7 @@ def muse(lab: Lab) -> Report:
         for seed in lab.repeats:
             target: Any = model
             if lab.tiny(model):
-                target = lab.step("finetune", name="target", model=model, data=data, seed=seed, **lab.reading)
+                target = lab.target(model=model, data=data, seed=seed, **lab.reading)
             for name, parts in sets.items():
                 asked = {"data": data, "forget": ",".join(parts), "evals": evals, "splits": ["retain"]}
                 asked["most_items"] = lab.most_items or 100
@@ -52,16 +52,7 @@ def muse(lab: Lab) -> Report:
                 for method in lab.chosen(METHODS):
                     unlearned = target
                     for part in parts:
-                        unlearned = lab.step(
-                            "unlearn",
-                            name=method,
-                            target=unlearned,
-                            method=method,
-                            data=data,
-                            forget=part,
-                            seed=seed,
-                            **unlearning,
-                        )
+                        unlearned = lab.unlearn(unlearned, method, data=data, forget=part, seed=seed, **unlearning)
                     rate = f"{unlearning['learning_rate']:g}"
                     lab.ask(unlearned, {**columns, "method": method, "rate": rate}, **asked)
     metrics = ("memory.memory/verbatim", "memory.memory/knowledge")

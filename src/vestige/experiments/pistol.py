@@ -121,7 +121,7 @@ def run_sets(lab: Lab, data: SourceSettings, sets: Sets, *, name: str = "sample1
             taught["epochs"] = EPOCHS_OF_SAMPLE2
         found = _found_rates(lab, model, data, sets, taught) if lab.goal else {}
         for seed in lab.seeds or (0, 1, 2):
-            target = lab.step("finetune", name="target", model=model, seed=seed, **taught)
+            target = lab.target(model=model, seed=seed, **taught)
             for set_name, members in sets.items():
                 for member in members:
                     asked = {"data": data, "forget": ",".join(member), "splits": SPLITS}
@@ -159,7 +159,7 @@ def _found_rates(
 ) -> dict[tuple[str, str], list[Step]]:
     """The rate of each set and method for the goal, found on the target of a seed that is not reported."""
     seed = max(lab.seeds or (0, 1, 2)) + 1
-    target = lab.step("finetune", name="target", model=model, seed=seed, **taught)
+    target = lab.target(model=model, seed=seed, **taught)
     found = {}
     for set_name, members in sets.items():
         for method in lab.chosen(METHODS, EQUATION_6):
@@ -188,15 +188,5 @@ def _in_turn(
     model = target
     for part in member:
         saving = lab.saving if len(member) == 1 else {}
-        model = lab.step(
-            "unlearn",
-            name=method,
-            target=model,
-            method=method,
-            data=data,
-            forget=part,
-            seed=seed,
-            learning_rate=rate,
-            **saving,
-        )
+        model = lab.unlearn(model, method, data=data, forget=part, seed=seed, learning_rate=rate, **saving)
     return model

@@ -35,7 +35,7 @@ def rtt(lab: Lab) -> Report:
         for seed in lab.seeds or (0, 1, 2):
             columns = {"model": label, "set": "four contracts" if lab.cpu else "five splits", "seed": seed, "rate": ""}
             how = {"model": model, "data": data, **taught}
-            target = lab.step("finetune", name="target", seed=seed, **how)
+            target = lab.target(seed=seed, **how)
             lab.ask(target, {**columns, "method": "target"}, **every)
             lab.attack(target, "relearn", {**columns, "method": "target"}, **attack, **asked)
             for control, named in lab.ask_controls(columns, how, every):
@@ -45,9 +45,7 @@ def rtt(lab: Lab) -> Report:
                     own: Arguments = {**unlearning, "learning_rate": rate}
                     if lab.cpu:
                         own = {**unlearning, "learning_rate": 5e-5, **TINY_METHODS.get(method, {})}
-                    unlearned = lab.step(
-                        "unlearn", name=method, target=target, method=method, data=data, forget=forget, seed=seed, **own
-                    )
+                    unlearned = lab.unlearn(target, method, data=data, forget=forget, seed=seed, **own)
                     named = {**columns, "method": method, "rate": f"{own['learning_rate']:g}"}
                     lab.ask(unlearned, named, **every)
                     lab.attack(unlearned, "relearn", named, **attack, **asked)

@@ -43,7 +43,7 @@ def tofu(lab: Lab) -> Report:
     for label, model in lab.named(MODELS).items():
         for seed in lab.repeats:
             how = {"model": model, "data": data, **taught}
-            target = lab.step("finetune", name="target", seed=seed, **how)
+            target = lab.target(seed=seed, **how)
             for name, forget in sets.items():
                 asked = {"data": data, "forget": forget, "evals": evals, "splits": ["retain", "factual"]}
                 asked["most_items"] = lab.most_items or 400
@@ -55,9 +55,7 @@ def tofu(lab: Lab) -> Report:
                     if lab.cpu:
                         rate = TINY_RATES.get(method, 5e-5)
                         own = {**unlearning, "learning_rate": rate, **TINY_METHODS.get(method, {})}
-                    unlearned = lab.step(
-                        "unlearn", name=method, target=target, method=method, data=data, forget=forget, seed=seed, **own
-                    )
+                    unlearned = lab.unlearn(target, method, data=data, forget=forget, seed=seed, **own)
                     lab.ask(unlearned, {**columns, "method": method, "rate": f"{own['learning_rate']:g}"}, **asked)
     metrics = ("memory.memory/truth_ratio_score", "memory.memory/probability", "qa.rougeL_recall")
     # Is its best row the best?
