@@ -13,6 +13,7 @@ import vestige
 from vestige.auditing.table import COLUMNS, read_scores
 from vestige.cli.app import app
 from vestige.core.errors import InputError
+from vestige.core.settings import write_settings
 
 N = 40
 LEVEL = np.linspace(0.05, 0.25, N)
@@ -235,7 +236,7 @@ def test_two_subjects_with_the_same_scores_are_both_judged_and_it_is_said(tmp_pa
 
 def test_a_folder_of_another_command_and_what_is_no_margin_are_refused(tmp_path):
     (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "run.toml").write_text('command = "audit"\n')
+    write_settings(tmp_path / "run" / "run.toml", {"command": "audit"})
     rows = table(model("leaky", "unlearned", 0.4, seed=12))
     refused(rows, tmp_path, "holds a run of another command")
     with pytest.raises(InputError, match="relearn"):

@@ -131,7 +131,7 @@ def test_run_folders(tmp_path, monkeypatch):
         write_tables(folder / "tables", RunFolder(folder), contents)
         render(contents)
 
-    survive("run folders", [run], tmp_path, reported)
+    survive("run folders", [run], tmp_path, reported, sealed=True)
 
 
 @pytest.mark.slow

@@ -262,8 +262,8 @@ def reasoning_only(outcome: AuditOutcome) -> list[str]:
             continue
         if answer.low <= margin < worse.low and answer.value < worse.low:
             sentences.append(
-                f"{method_name(subject)} leaks in its reasoning only: {per_cent(worse.value)} left in its reasoning, "
-                f"{per_cent(answer.value)} in the answer after it (at most {per_cent(answer.high)}). The "
+                f"{method_name(subject)} leaks in its reasoning only: {per_cent(possible(worse).value)} left in its "
+                f"reasoning, {per_cent(answer.value)} in the answer after it (at most {per_cent(answer.high)}). The "
                 "format written answer reads the whole reply, with the reasoning."
             )
     return sentences
