@@ -91,7 +91,7 @@ def test_a_bound_is_said_in_the_words_of_its_unit(verdict, said):
 def test_no_share_of_what_the_target_knows_is_above_all_of_it():
     found = line("leakage", "fails", (2.9, 3.8))
     found = replace(found, evidence={"x": replace(found.evidence["x"], value=3.33, low=2.9, high=3.8)})
-    assert measured(found).startswith("no share can be given, because the target itself knows less in this form (")
+    assert measured(found).startswith("100 % left, more than the target itself knows in this form (")
 
 
 def test_a_claim_that_one_contract_fails_by_itself_has_its_bound():

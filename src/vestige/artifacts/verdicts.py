@@ -60,7 +60,8 @@ _ZERO = {"leakage": "a control", "leakage_vs_chance": "guessing"}
 """The level without remaining knowledge, by metric."""
 _OF_TARGET = (*_ZERO, "recovery")
 """Metrics in shares of the target's knowledge."""
-NO_SHARE = "no share can be given, because the target itself knows less in this form"
+MORE_THAN_TARGET = "more than the target itself knows in this form"
+"""Why a share of the target's knowledge ends at 100 %."""
 
 UNCHANGED = "is a copy of the target: it has the target's own weights, and nothing was unlearned"
 """The message for an unlearned model that equals the target."""
@@ -222,7 +223,7 @@ def measured(v: VerdictLine) -> str:
         if round(100 * value) < 0 and e.metric in _ZERO:
             amount += f", less than {_ZERO[e.metric]}"
         elif exceeds_target(e):
-            amount = NO_SHARE
+            amount += f", {MORE_THAN_TARGET}"
     if v.outcome == "fails":
         bound = f"at least {sized(low, v.unit)}"
     elif high < v.wide:
@@ -249,7 +250,7 @@ def possible(e: Estimate) -> Estimate:
 
 
 def exceeds_target(e: Estimate) -> bool:
-    """Return whether a share of the target's knowledge is more than all of it, and so no amount."""
+    """Return whether a share of the target's knowledge is more than all of it."""
     return e.metric in _OF_TARGET and e.unit != "bits" and round(100 * e.value) > 100
 
 

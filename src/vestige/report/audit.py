@@ -40,7 +40,7 @@ from vestige.artifacts.verdicts import (
     ALIKE,
     ASSUMED,
     BOUNDS_SAID,
-    NO_SHARE,
+    MORE_THAN_TARGET,
     UNCHANGED,
     UNTESTED,
     WORDS,
@@ -578,7 +578,7 @@ def _marks(outcome: AuditOutcome, steps: Sequence[HarderStep], subject: str) -> 
         if not _LOW <= e.value <= _HIGH:
             beyond = "right" if e.value > _HIGH else "left"
         rows = [(f"left, {words}", f"{number(e.value)} {interval(e)}, n = {e.n:,}"), ("in", form)]
-        rows.append(("no share", NO_SHARE if exceeds_target(e) else ""))
+        rows.append(("100 %", MORE_THAN_TARGET if exceeds_target(e) else ""))
         text = f"{share_said(e)} {words}"
         yield {
             "kind": css,

@@ -28,7 +28,7 @@ from vestige.artifacts.audits import (
     VerdictLine,
     by_level,
 )
-from vestige.artifacts.verdicts import NO_SHARE, exceeds_target, facts_said, logs_said, possible, sized, tested_claims
+from vestige.artifacts.verdicts import facts_said, logs_said, possible, sized, tested_claims
 from vestige.core.estimates import NO_INTERVAL, Estimate
 from vestige.core.items import QUESTION_FORMS
 from vestige.core.text import Record, TextByName, TextMapping, TextTuple, grouped
@@ -198,8 +198,6 @@ def format_name(name: str) -> str:
 
 def group_said(g: GroupLine) -> str:
     """Return the remainder of one contract or person, as in `40 % left (22 % to 51 %), written answer`."""
-    if exceeds_target(g.size):
-        return f"{NO_SHARE}, {format_name(g.by)}"
     size = possible(g.size)
     value, low, high = (sized(x, size.unit) for x in (size.value, size.low, size.high))
     return f"{value} {'likelier' if g.size.unit == 'bits' else 'left'} ({low} to {high}), {format_name(g.by)}"
@@ -215,8 +213,8 @@ _MINUS = re.compile(r"(?<![\w.])-(?=\d)")
 
 
 def share_said(e: Estimate) -> str:
-    """A share of the target's knowledge, as in `42 %`, or `no share` if the target knows less."""
-    return "no share" if exceeds_target(e) else per_cent(possible(e).value)
+    """A share of the target's knowledge, as in `42 %`: at most all of it."""
+    return per_cent(possible(e).value)
 
 
 def per_cent(x: float) -> str:
@@ -262,7 +260,7 @@ def reasoning_only(outcome: AuditOutcome) -> list[str]:
             continue
         if answer.low <= margin < worse.low and answer.value < worse.low:
             sentences.append(
-                f"{method_name(subject)} leaks in its reasoning only: {per_cent(possible(worse).value)} left in its "
+                f"{method_name(subject)} leaks in its reasoning only: {share_said(worse)} left in its "
                 f"reasoning, {per_cent(answer.value)} in the answer after it (at most {per_cent(answer.high)}). The "
                 "format written answer reads the whole reply, with the reasoning."
             )
