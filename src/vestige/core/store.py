@@ -117,11 +117,15 @@ def read_sealed(path: Path, *needed: str, remedy: str = "") -> Fields:
 
     Refused unless it and its files are as they were, with the advice `remedy` or to make it anew.
     """
+    remedy = remedy or remade(path)
     stored = read_with_seal(path, *needed, "files", "seal", remedy=remedy)
-    for name, digest in stored.pop("files").items():
+    files = stored.pop("files")
+    if not isinstance(files, dict):
+        raise _changed(path, remedy)
+    for name, digest in files.items():
         file = path.parent / name
         if not file.is_file() or file_digest(file) != digest:
-            raise _changed(file, remedy or remade(path))
+            raise _changed(file, remedy)
     return stored
 
 
