@@ -91,7 +91,7 @@ class Server(Limits):
     attempts: PositiveInt = 6
     """Attempts for a reply."""
     timeout_seconds: PositiveFloat = 300.0
-    """Seconds to wait for a reply."""
+    """Seconds to wait for a whole reply. After two late ones there is no further attempt."""
     first_wait_seconds: NonNegativeFloat = 1.0
     """Seconds before the second attempt."""
     longest_wait_seconds: NonNegativeFloat = 60.0

@@ -40,6 +40,10 @@ cost.
 """
 _LANE = ContextVar("lane", default=0)
 _MOST_BYTES = 64 * 2**20
+_MOST_LATE = 2
+"""A request that got no whole reply in time is sent once more: a slow server could otherwise hold it six times as
+long.
+"""
 # Shorter values mean "no key" for servers that require one, and occur in any text.
 _LEAST_SECRET = 8
 _AGAIN = {408, 409, 425}
@@ -120,7 +124,9 @@ class Job(Generic[T_co]):
 
 
 def _spellings(key: str) -> re.Pattern[str]:
-    """The ways in which a server may quote a key: in other letters, backwards, or encoded."""
+    """The ways in which a server may quote a key: in other letters, backwards, or encoded. None of a short key."""
+    if len(key) < _LEAST_SECRET:
+        return re.compile("(?!)")
     plain = key.encode()
     # Preceding text shifts base64 by one or two bytes. The ends of a shifted code depend on the neighbours.
     shifted = [base64.b64encode(b"\0" * n + plain).decode() for n in (1, 2)]
@@ -141,7 +147,7 @@ class Client:
         self._key = os.environ.get(to.key_variable, "").strip()
         if not all("!" <= c <= "~" for c in self._key):
             raise InputError(f"the key in {to.key_variable} contains other characters than ASCII. Correct it")
-        self._spellings = _spellings(self._key) if len(self._key) >= _LEAST_SECRET else None
+        self._spellings = _spellings(self._key)
         self.answered = False
         self._stop = asyncio.Event()
         self._settled = asyncio.Event()
@@ -210,12 +216,14 @@ class Client:
 
     async def reply(self, job: Job[T]) -> T:
         """Return the parsed reply to one request. Raises the last Fault where no attempt brought one."""
+        late = 0
         for attempt in range(self.to.attempts):
             try:
                 return await self._attempt(job)
             except Fault as fault:
                 last = fault
-            if not last.again:
+            late += last.failure == "timeout"
+            if not last.again or late == _MOST_LATE:
                 break
             if attempt + 1 < self.to.attempts:
                 await self._pause(attempt, last.wait)
@@ -272,7 +280,7 @@ class Client:
             async with asyncio.timeout(self.to.timeout_seconds):
                 content = await self._content(job)
         except TimeoutError as error:
-            raise Fault("timeout", f"no whole reply within {self.to.timeout_seconds:g} s") from error
+            raise Fault("timeout", f"no whole reply within {self.to.timeout_seconds:g} s (timeout_seconds)") from error
         except (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError, OSError) as error:
             raise Fault("connection", self.told(f"{type(error).__name__}: {error}")) from error
         try:
@@ -301,7 +309,7 @@ class Client:
         return bytes(content)
 
     def _refusal(self, response: httpx2.Response, text: str) -> Fault:
-        code, wait = response.status_code, _wait(response.headers.get("Retry-After"))
+        code, wait = response.status_code, _wait(response.headers.get("Retry-After", ""))
         detail = self.told(f"HTTP {code}: {text}")
         # Servers also use 429 for spent credit, which no waiting restores.
         if code == 429 and "insufficient_quota" not in text:
@@ -339,16 +347,14 @@ class Client:
             return Rejected(f"{server} rejects a request ({text})")
         if not self.answered:
             return InputError(f"no model answers at {self.to.url} ({text}). Start the server or correct the address")
-        return MachineError(f"{server} gave no reply in {self.to.attempts} attempts, the last: {text}; run {advice}")
+        return MachineError(f"{server} gave no reply, at the last attempt: {text}; run {advice}")
 
     def told(self, text: str) -> str:
         """`text` of the server's as one line, without the key."""
         return one_line(self._clean(text), width=300)
 
     def _clean(self, text: str) -> str:
-        if self._spellings is not None:
-            return self._spellings.sub("[key]", text)
-        return text
+        return self._spellings.sub("[key]", text)
 
     def text(self, value: Any) -> str:
         """Return a server's text without the key and without invalid characters."""
@@ -380,10 +386,8 @@ def numbers(found: Any, n: int) -> list[float]:
     return [min(0.0, float(value)) for value in found]
 
 
-def _wait(retry_after: str | None) -> float | None:
-    """Seconds from a Retry-After header: a number, or a date."""
-    if retry_after is None:
-        return None
+def _wait(retry_after: str) -> float | None:
+    """Seconds from a Retry-After header: a number, or a date. None for another text."""
     if retry_after.strip().isdecimal():
         return float(retry_after[:12])
     try:
@@ -426,6 +430,7 @@ def _pool(process: int, key: str, lane: int) -> httpx2.AsyncClient:
     # Replies are read raw, so that a small one cannot unpack to any size. So they must arrive uncompressed.
     headers = {"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": "vestige"}
     limits = httpx2.Limits(max_connections=_POOLED, max_keepalive_connections=_POOLED)
-    key_sent = {"Authorization": f"Bearer {key}"} if key else {}
+    if key:
+        headers["Authorization"] = f"Bearer {key}"
     # There are no time limits per read. The limit in `_once` is for a whole exchange.
-    return httpx2.AsyncClient(headers=headers | key_sent, limits=limits, timeout=None, follow_redirects=False)
+    return httpx2.AsyncClient(headers=headers, limits=limits, timeout=None, follow_redirects=False)
