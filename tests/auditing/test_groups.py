@@ -4,8 +4,8 @@ import numpy as np
 from hand_made import FORGET, RETRAINED, case, known, subject, together, verdict
 
 from vestige.auditing.ground import groups_of
-from vestige.auditing.groups import first_of
 from vestige.auditing.judge import judge
+from vestige.core.text import first_of
 
 QUICK = 2000
 SEVEN = tuple(f"retrained-{k}" for k in range(7))

@@ -348,12 +348,10 @@ def test_remote_code_is_not_run(folder, tmp_path):
     assert not (tmp_path / "ran").exists()
 
 
-@pytest.mark.parametrize(
-    ("setting", "value"), [("dtype", "float8"), ("device", "gpu7"), ("device", "banana"), ("device", "meta")]
-)
-def test_unknown_formats_and_devices_are_named(folder, setting, value):
+@pytest.mark.parametrize("value", ["float8", "gpu7", "banana", "meta"])
+def test_unknown_formats_and_devices_are_named(folder, value):
     with pytest.raises(InputError, match=value):
-        load(ModelSettings.build({"model": str(folder), setting: value}))
+        load(ModelSettings.build({"model": str(folder), "dtype" if value == "float8" else "device": value}))
 
 
 def test_a_damaged_weights_file_is_one_sentence(folder):
@@ -385,16 +383,19 @@ HOSTILE_FILES = {
     "is a pipe": os.mkfifo,
     "is a device": lambda path: path.symlink_to("/dev/zero"),
     "cannot be read": lambda path: path.symlink_to("nowhere"),
+    "reads at most 134217728": lambda path: (path.touch(), os.truncate(path, 2**27 + 1)),
 }
 
 
 @pytest.mark.parametrize("name", ["generation_config.json", "chat_template.jinja", "extra.json"])
 @pytest.mark.parametrize("said", HOSTILE_FILES)
-def test_a_model_folder_with_a_file_that_is_none_is_refused(folder, name, said):
+@pytest.mark.parametrize("role", ["model", "tokenizer"])
+def test_a_model_folder_with_a_file_that_is_none_is_refused(folder, name, said, role):
+    sound = str(shutil.copytree(folder, folder.with_name("sound")))
     (folder / name).unlink(missing_ok=True)
     HOSTILE_FILES[said](folder / name)
     with pytest.raises(InputError, match=said):
-        load(ModelSettings(model=str(folder), device="cpu"))
+        load(ModelSettings(**{"model": sound, role: str(folder)}, device="cpu"))
 
 
 def test_a_format_that_is_named_wins_over_that_of_the_making_and_that_over_float32(monkeypatch):

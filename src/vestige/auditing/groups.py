@@ -29,7 +29,7 @@ from vestige.auditing.formats import BITS, Expressed, Scale, TestedFormats, clus
 from vestige.auditing.ground import ClaimEvidence, Ground, groups_of, shown
 from vestige.auditing.recovery import AttackAbility
 from vestige.core.estimates import Estimate
-from vestige.core.text import Items, Names, Sentences, grouped, listed
+from vestige.core.text import Items, Names, Sentences, first_of, grouped
 from vestige.metrics.contrasts import Draws, holm, simultaneous, step_down
 from vestige.metrics.distributions import t_quantile
 from vestige.metrics.gains import facts_stored
@@ -53,7 +53,6 @@ from vestige.metrics.verdicts import ClaimVerdict, Evidence, Margins
 
 _TAIL = (1 - LEVEL) / 4
 """Groups and single facts share 2.5 % of error. The mean has another 2.5 %."""
-_NAMED = 3
 """The number of names in a reason. The outcome contains all."""
 
 
@@ -272,15 +271,6 @@ def _verdict(rows: Sequence[_GroupQuantity], lines: Sequence[GroupLine]) -> tupl
     evidence = tuple(row.evidence._replace(name=f"{row.group}, {row.evidence.name}") for row in decisive)
     unit = main.evidence.unit
     return (ClaimVerdict("fails", reason, main.margins, unit, evidence, decides=evidence[0].name),)
-
-
-def first_of(groups: Sequence[str]) -> str:
-    """The first three names, and how many more there are."""
-    n_further = len(groups) - _NAMED
-    names = listed(groups[:_NAMED])
-    if n_further > 0:
-        return f"{names} and {n_further} more"
-    return names
 
 
 STATED = "stated"

@@ -36,12 +36,12 @@ from vestige.auditing.formats import (
     unlike_controls,
 )
 from vestige.auditing.ground import Case, Ground, by_fact, filled, judged_items, shown, with_kept_counts, with_missing
-from vestige.auditing.groups import facts_stored_in, first_of, parts_of
+from vestige.auditing.groups import facts_stored_in, parts_of
 from vestige.auditing.measures import KeptKnowledge, read_budget, read_measures, read_membership, weak_controls
 from vestige.auditing.predicted import NOT_ENOUGH
 from vestige.auditing.recovery import gain_line, read_ability, try_attacks, with_searches
 from vestige.core.errors import InputError
-from vestige.core.text import Sentences, TextByName, grouped, listed, sentence
+from vestige.core.text import Sentences, TextByName, first_of, grouped, listed, sentence
 from vestige.core.threads import one_blas_thread
 from vestige.metrics.intervals import RESAMPLES
 from vestige.metrics.planning import ADVISED_CONTROLS, LEAST_CONTROLS

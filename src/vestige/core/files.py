@@ -62,10 +62,10 @@ def open_input(path: Path | str, *, most: int | None = None) -> io.BufferedReade
     if not stat.S_ISREG(state.st_mode):
         problem = _special(state.st_mode)
     elif most is not None and state.st_size > most:
-        problem = f"has {state.st_size} bytes, and Vestige reads at most {most}"
+        problem = f"has {state.st_size} bytes, and Vestige reads at most {most}. Give a smaller file."
     if problem:
         os.close(handle)
-        raise InputError(f"{one_line(str(path), width=300)} {problem}. Replace it by the file itself.")
+        raise InputError(f"{one_line(str(path), width=300)} {problem}")
     return os.fdopen(handle, "rb")
 
 
@@ -80,11 +80,11 @@ def refuse_special(path: Path | str) -> None:
     except (OSError, ValueError):
         return
     if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
-        raise InputError(f"{one_line(str(path), width=300)} {_special(mode)}. Replace it by the file itself.")
+        raise InputError(f"{one_line(str(path), width=300)} {_special(mode)}")
 
 
 def _special(mode: int) -> str:
-    return f"is {_KINDS.get(stat.S_IFMT(mode), 'a special file')} and not a regular file"
+    return f"is {_KINDS.get(stat.S_IFMT(mode), 'special')} and not a regular file. Replace it by the file itself."
 
 
 _KINDS = {

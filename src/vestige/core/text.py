@@ -4,7 +4,7 @@ import difflib
 import re
 import tomllib
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 # Cc: control characters and ANSI's escape. Cf: bidirectional overrides, zero-width signs. Cs: lone surrogates.
@@ -29,6 +29,7 @@ _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
 
 _MOST_NAMED = 100
+_FIRST = 3
 """In longer lists, such as the tasks of lm-evaluation-harness, an error names only this many."""
 
 
@@ -136,6 +137,15 @@ def grouped(values: Iterable[_Value], key: Callable[[_Value], _Key]) -> dict[_Ke
 def listed(names: Iterable[str]) -> str:
     """Names of whoever gave them, with commas in between, on one line."""
     return ", ".join(one_line(name, width=60) for name in names)
+
+
+def first_of(names: Sequence[str]) -> str:
+    """The first three names, and how many more there are, on one line."""
+    n_further = len(names) - _FIRST
+    shown = ", ".join(one_line(name, width=120) for name in names[:_FIRST])
+    if n_further > 0:
+        return f"{shown} and {n_further} more"
+    return shown
 
 
 SYNONYMS = {

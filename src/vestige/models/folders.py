@@ -33,7 +33,7 @@ from transformers.utils import logging as hf_logging
 from vestige.core.errors import InputError, MachineError, VestigeError, out_of_memory
 from vestige.core.files import open_input, read_json
 from vestige.core.ids import content_id
-from vestige.core.text import Fields, Record, one_line
+from vestige.core.text import Fields, Record, first_of, one_line
 
 _BOOKKEEPING = frozenset(
     (
@@ -152,7 +152,7 @@ _COUNTS = re.compile(r"(layer|expert|head|block|group|stage)s?$")
 # The number of modules that a config may have beyond the tensors in its files, and elements of its buffers.
 _SPARE_MODULES = 20_000
 _MOST_BUFFERED = 2**30
-_NAMED = 3
+_MOST_BYTES = dict.fromkeys((".json", ".jinja", ".txt", ".model"), 2**27)
 _MACHINE = {errno.ENOMEM, errno.ENOSPC, errno.EIO, errno.EMFILE, errno.ENFILE, errno.EDQUOT}
 
 
@@ -184,7 +184,7 @@ def refusing(role: str) -> Iterator[None]:
         text = one_line(" ".join(str(error).split()) or type(error).__name__, width=300)
         if out_of_memory(error) or (isinstance(error, OSError) and error.errno in _MACHINE):
             raise MachineError(f"{role}: {text}; free some and run the same command again") from error
-        raise InputError(f"{role}: {text}") from error
+        raise InputError(f"{role}: {text.rstrip('.')}. Fetch or save it again") from error
 
 
 @contextlib.contextmanager
@@ -213,15 +213,16 @@ def _no_report(record: logging.LogRecord) -> bool:
 
 
 def refuse_special_files(folder: Path) -> None:
-    """Reject a model folder that contains a device, a pipe or a broken link.
+    """Reject a model folder that contains a device, a pipe, a broken link or a text of more than 128 MiB.
 
-    transformers would hang on a pipe, read a device without end, and take a broken link for an absent file.
+    transformers would hang on a pipe, read a device without end, and take a broken link for an absent file. A text
+    takes twice its size in memory, and the largest known tokeniser (Gemma 3) has 33 MB.
     """
     for path in sorted([*folder.iterdir(), *folder.glob("additional_chat_templates/*")]):
         if path.is_dir():
             continue
         try:
-            open_input(path).close()
+            open_input(path, most=_MOST_BYTES.get(path.suffix)).close()
         except OSError as error:
             raise InputError(
                 f"{one_line(str(path), width=300)} cannot be read ({error.strerror}). Fetch the model again."
@@ -253,7 +254,7 @@ def stored_tensors(folder: Path, file: str = "model.safetensors") -> dict[str, S
             raise InputError(f"{index} names {one_line(name, width=80)!r}, which is not in the folder. Fetch it again")
         tensors |= _header(folder / name)
     if lost := sorted(places.keys() - tensors.keys()):
-        raise InputError(f"{index} names tensors that its files do not hold: {several(lost)}. Fetch the model again")
+        raise InputError(f"{index} names tensors that its files do not hold: {first_of(lost)}. Fetch it again")
     return tensors
 
 
@@ -267,15 +268,6 @@ def _header(path: Path) -> dict[str, Stored]:
             f"cannot load {path.parent}: {path.name} is damaged ({one_line(str(error), width=200)}). Fetch or make it "
             "again"
         ) from error
-
-
-def several(names: Iterable[str]) -> str:
-    """The first few names, and how many more there are."""
-    listed = sorted(names)
-    rest = ""
-    if len(listed) > _NAMED:
-        rest = f" and {len(listed) - _NAMED} more"
-    return ", ".join(one_line(name, width=120) for name in listed[:_NAMED]) + rest
 
 
 def read_config(folder: Path, *, trust_remote_code: bool) -> PreTrainedConfig:
@@ -394,7 +386,7 @@ def check_tensors(folder: Path, model: PreTrainedModel, config: PreTrainedConfig
     if odd:
         raise InputError(
             f"{stored[odd[0]].file} holds {len(odd)} weights as {stored[odd[0]].dtype}, which are quantised and cannot "
-            f"be read without their scales ({several(odd)}). Serve the model and name its address "
+            f"be read without their scales ({first_of(odd)}). Serve the model and name its address "
             "(http://host:8000/v1#name), or save it in float32, bfloat16 or float16"
         )
     with quietly(), refusing(f"cannot load {folder}"):
@@ -414,8 +406,8 @@ def check_loaded(folder: Path, info: Record, stored: Mapping[str, Stored]) -> No
     """Reject missing, unexpected or mismatched tensors in transformers' loading info."""
     if missing := info["missing_keys"]:
         raise InputError(
-            f"{folder} lacks {len(missing)} of the tensors that its config.json asks for ({several(missing)}), and "
-            "they would be filled with random numbers. Fetch or save the model again"
+            f"{folder} lacks {len(missing)} of the tensors that its config.json asks for ({first_of(sorted(missing))}),"
+            " and they would be filled with random numbers. Fetch or save the model again"
         )
     if shapes := {name: (tuple(there), tuple(expected)) for name, there, expected in info["mismatched_keys"]}:
         name = min(shapes)
@@ -427,8 +419,9 @@ def check_loaded(folder: Path, info: Record, stored: Mapping[str, Stored]) -> No
     if unexpected := info["unexpected_keys"]:
         files = {stored[name].file.name for name in unexpected if name in stored}
         raise InputError(
-            f"{folder} holds {len(unexpected)} tensors that its config.json has no place for ({several(unexpected)}"
-            f"{' in ' if files else ''}{several(files)}), and they would be left out. Fetch or save the model again"
+            f"{folder} holds {len(unexpected)} tensors that its config.json has no place for "
+            f"({first_of(sorted(unexpected))}{' in ' if files else ''}{first_of(sorted(files))}), and they would be "
+            "left out. Fetch or save the model again"
         )
 
 
@@ -465,7 +458,7 @@ def check_adapter(adapter: Path, base: PreTrainedModel) -> None:
     stored = stored_tensors(adapter, path.name)
     if odd := [name for name, tensor in stored.items() if tensor.dtype not in _FLOATS]:
         raise InputError(
-            f"{path} holds {len(odd)} tensors as {stored[odd[0]].dtype} ({several(odd)}): a quantised adapter cannot "
+            f"{path} holds {len(odd)} tensors as {stored[odd[0]].dtype} ({first_of(odd)}): a quantised adapter cannot "
             "be merged. Save it in float32, bfloat16 or float16"
         )
     of_base = {f"base_model.model.{name}": tuple(t.shape) for name, t in base.state_dict().items()}
@@ -478,8 +471,8 @@ def check_adapter(adapter: Path, base: PreTrainedModel) -> None:
         of_adapter = {name: tuple(tensor.shape) for name, tensor in state.items()}
     missing, unexpected = of_adapter.keys() - stored.keys(), stored.keys() - of_adapter.keys() - of_base.keys()
     if missing or unexpected:
-        lacks = f"lacks {len(missing)} of the {len(of_adapter)} tensors that it needs ({several(missing)})"
-        has = f"holds {len(unexpected)} tensors for which the model has no place ({several(unexpected)})"
+        lacks = f"lacks {len(missing)} of the {len(of_adapter)} tensors that it needs ({first_of(sorted(missing))})"
+        has = f"holds {len(unexpected)} tensors for which the model has no place ({first_of(sorted(unexpected))})"
         raise InputError(
             f"{path} does not fit its base model: it {lacks if missing else has}. Give the model that the adapter was "
             "made for, or fetch the adapter again"
@@ -513,8 +506,8 @@ def check_tokenizer(tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel, 
     if beyond:
         raise InputError(
             f"the tokeniser of {folder} has {len(beyond)} tokens that the model has no embedding for "
-            f"({several(map(repr, beyond))}. The embedding has {rows} rows). Take the tokeniser that the model was "
-            "trained with"
+            f"({first_of(sorted(map(repr, beyond)))}. The embedding has {rows} rows). Take the tokeniser that the "
+            "model was trained with"
         )
 
 
@@ -540,6 +533,6 @@ def _refuse_not_finite(tensors: Iterable[tuple[str, torch.Tensor]], folder: Path
                 bad.append(name)
     if bad:
         raise InputError(
-            f"{folder} holds {len(bad)} tensors with NaN or infinite values ({several(bad)}). A training that "
+            f"{folder} holds {len(bad)} tensors with NaN or infinite values ({first_of(bad)}). A training that "
             "diverged leaves such weights: make the model again with a lower learning rate"
         )

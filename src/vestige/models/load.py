@@ -436,6 +436,7 @@ def read_tokenizer(folder: Path, settings: ModelSettings) -> tuple[PreTrainedTok
     If a config names GPT2Tokenizer or Qwen2Tokenizer, transformers 5 builds those anew and drops the file's rule on
     splitting digits (huggingface/transformers issue 45920), so the file is read unchanged.
     """
+    refuse_special_files(folder)
     if not any((folder / name).is_file() for name in _TOKENIZER_FILES):
         raise InputError(f"{folder} has no tokeniser. Name a folder or hub id with --tokenizer")
     kind = PreTrainedTokenizerFast if (folder / "tokenizer.json").is_file() else AutoTokenizer
