@@ -17,9 +17,9 @@ import networkx as nx
 ROOT = Path(__file__).parents[1]
 BARS = {
     # what is counted: the limit today, and the bar
-    "tokens": (423_050, 330_000),
-    "tokens of src, benchmarks and tools": (488_850, 400_000),
-    "lines of code": (42_400, 33_000),
+    "tokens": (423_500, 330_000),
+    "tokens of src, benchmarks and tools": (489_300, 400_000),
+    "lines of code": (42_440, 33_000),
     "tokens in ten lines": (100, 90),
     "nested comprehensions in 10,000 lines": (17, 20),
     "conditional expressions in 1,000 lines": (15, 15),
@@ -28,7 +28,7 @@ BARS = {
     "class names used more than once": (5, 5),
     "circles of imports": (0, 0),
     "lines of code a comment": (32, 30),
-    "lines of tests": (40_910, 32_000),
+    "lines of tests": (40_940, 32_000),
 }
 """Of src, unless the name says otherwise. Tokens and code lines exclude blanks, comments and docstrings."""
 VAGUE = {

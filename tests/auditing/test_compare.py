@@ -149,19 +149,34 @@ def audit_of(folder: Path, known: dict[str, int], documents: int = 20) -> Path:
 
 def test_models_of_two_audits_are_compared_by_name(tmp_path: Path):
     first = audit_of(tmp_path / "a", {"target": 40, "npo": 30, "ga": 20})
-    second = audit_of(tmp_path / "b", {"target": 40, "ga": 0, "new": 5})
-    scores = compare(first, second).scores
-    target, ga = ((s.first, s.model, s.difference, s.finding) for s in scores)
-    assert target == ("a: target", "b: target", 0.0, "no difference shown")
+    second = audit_of(tmp_path / "b", {"target": 40, "ga": 0, "new": 5, "npo": 30})
+    compared = compare(first, second)
+    ga, npo = ((s.first, s.model, s.difference, s.finding) for s in compared.scores)
     assert ga == ("a: ga", "b: ga", -0.5, "lower")
-    page = compare(first, second).page
-    # A curve for each model over the audits.
-    assert page.count("<polyline") == 2
-    assert "generate on forget, from a: ga" in page
+    assert npo == ("a: npo", "b: npo", 0.0, "no difference shown")
+    # A curve for each model over the audits, and the verdicts of each audit.
+    assert compared.page.count("<polyline") == 2
+    assert "generate on forget, from a: ga" in compared.page
+    verdicts = {(v["model"], v["claim"]): v["verdict"] for v in compared.verdicts}
+    assert (verdicts["a: ga", "not expressed"], verdicts["b: ga", "not expressed"]) == ("fail", "inconclusive")
+    assert "| a: ga | not expressed | fail |  |" in compared.markdown
     # Within one audit the target is the one that all are compared with.
     assert [(s.first, s.model) for s in compare(first).scores] == [("a: target", "a: npo"), ("a: target", "a: ga")]
-    with pytest.raises(InputError, match="share no model of one name"):
-        compare(first, audit_of(tmp_path / "c", {"base": 40, "other": 3}))
+
+
+def test_checkpoints_of_two_audits_are_compared_with_the_target(tmp_path: Path):
+    first = audit_of(tmp_path / "a", {"target": 40, "step 1": 30})
+    second = audit_of(tmp_path / "b", {"target": 40, "step 2": 10})
+    other = audit_of(tmp_path / "c", {"target": 39, "step 3": 3})
+    scores = compare(first, second, other).scores
+    assert {s.first for s in scores} == {"a: target"}
+    # The second target answers as the first, and the third does not.
+    assert [(s.model, s.mean_model) for s in scores] == [
+        ("a: step 1", 0.75),
+        ("b: step 2", 0.25),
+        ("c: target", 0.975),
+        ("c: step 3", 0.075),
+    ]
 
 
 def test_no_difference_of_five_groups_is_called_none(tmp_path: Path):
@@ -169,4 +184,4 @@ def test_no_difference_of_five_groups_is_called_none(tmp_path: Path):
     first = audit_of(tmp_path / "a", {"target": 40, "ga": 40}, documents=5)
     second = audit_of(tmp_path / "b", {"target": 40, "ga": 0}, documents=5)
     scores = compare(first, second).scores
-    assert [(s.p_value, s.finding) for s in scores] == [(1.0, "open"), (0.0625, "open")]
+    assert [(s.p_value, s.finding) for s in scores] == [(0.0625, "open")]

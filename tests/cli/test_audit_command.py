@@ -86,6 +86,11 @@ def test_the_verdicts_are_printed_kept_and_in_the_exit_code(made, monkeypatch):
         monkeypatch.setattr(study, name, lambda *_, **__: pytest.fail("it was judged again"))
     reasons = vestige("audit", "--why", "--output-dir", str(made / "audited"), code=None)
     assert (reasons.exit_code, "ga, not expressed: " in " ".join(reasons.stdout.split())) == (ended.exit_code, True)
+    # The page of the comparison quotes the reply that each model gave to a question.
+    vestige("compare", str(made / "audited"), "--output", str(made / "page.html"), code=None)
+    page = (made / "page.html").read_text()
+    assert f"<bdi>{audited.FORGET[0].question}</bdi>" in page
+    assert re.search(r"audited: ga</bdi></b>: [01].00 <bdi>.", page)
 
 
 @pytest.mark.slow

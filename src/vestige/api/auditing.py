@@ -498,7 +498,7 @@ def compare(
     names = short_names(paths)
     models = dict(zip(names, paths, strict=True))
     compared = compare_models(models, clusters=clusters, difference=difference, seed=seed)
-    return Comparison(compared.rows, compared.questions, tuple(map(str, paths)))
+    return Comparison(*compared, paths=tuple(map(str, paths)))
 
 
 def short_names(paths: Sequence[Path]) -> list[str]:

@@ -351,17 +351,18 @@ class Comparison(Rows):
 
     scores: "tuple[ComparedScore, ...]"
     questions: "tuple[ComparedQuestion, ...]" = ()
+    verdicts: Sequence[Fields] = ()
     paths: Names = ()
 
     @property
     def page(self) -> str:
-        """Return one HTML page that works offline: the differences, a curve for each score, and every question."""
+        """Return one HTML page that works offline: verdicts of audits, differences, curves and questions."""
         from vestige.auditing.compare import HEADS, cells_of, common_first
         from vestige.report.page import render_comparison
 
         common = common_first(self.scores)
         cells = [cells_of(score, common) for score in self.scores]
-        return render_comparison(self.scores, self.questions, HEADS, cells, self.paths, common)
+        return render_comparison(self.scores, self.questions, self.verdicts, HEADS, cells, self.paths, common)
 
     @property
     def rows(self) -> list[Fields]:
@@ -370,7 +371,7 @@ class Comparison(Rows):
 
     @property
     def markdown(self) -> str:
-        """A Markdown table, for a pull request."""
+        """Markdown tables, for a pull request."""
         from vestige.auditing.compare import markdown
 
-        return markdown(self.scores)
+        return markdown(self.scores, self.verdicts)

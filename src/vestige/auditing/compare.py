@@ -1,8 +1,9 @@
 """Two or more models on the same questions: paired differences of any score in their logs, without controls.
 
 The readers of `vestige.logs` read every log. A file can also be a table of scores. Questions are matched as in an audit
-of logs (`auditing.questions`). Each model is compared with the first, and each model of a second audit with the model
-of the same name in the first. Holm's correction covers all rows.
+of logs (`auditing.questions`). Each model is compared with the first. If audits share names of unlearned models, each
+is compared with the model of its name in the first audit. Otherwise their models, such as checkpoints of one training,
+are compared with the target of the first. Holm's correction covers all rows.
 """
 
 import math
@@ -13,20 +14,34 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from vestige.artifacts.audits import read_outcome, read_plan
 from vestige.artifacts.layout import AuditFolder, RunFolder
 from vestige.artifacts.scores import Measurement, Question, Source, read_table
+from vestige.artifacts.verdicts import verdict_rows
+from vestige.auditing.gather import replies_on_disk
 from vestige.auditing.logs import files_of
 from vestige.auditing.questions import Questions
 from vestige.auditing.table import ModelScores, columns_of, read_scores
 from vestige.core.errors import InputError
 from vestige.core.files import refuse_special
 from vestige.core.seeds import derive_seed
-from vestige.core.text import Items, NumberByName, NumberMapping, TextByName, TextMapping, TextTuple, one_line
+from vestige.core.text import (
+    Fields,
+    Items,
+    NumberByName,
+    NumberMapping,
+    Record,
+    TextByName,
+    TextMapping,
+    TextTuple,
+    one_line,
+)
 from vestige.logs import read_log, reader_of
 from vestige.logs.log import How, LogPart
 from vestige.metrics.contrasts import holm
 from vestige.metrics.intervals import ByItem
 from vestige.metrics.pooling import PairedDifference, paired_difference, questions_needed
+from vestige.report.contents import plain_outcome
 
 LEVEL = 0.05
 """The significance level of a difference, after Holm's correction over all rows."""
@@ -80,10 +95,11 @@ class ComparedQuestion:
 
 
 class ComparedModels(NamedTuple):
-    """The differences, and the questions behind them."""
+    """The differences, the questions behind them, and the rows of verdicts.json of each audit with their `model`."""
 
     rows: tuple[ComparedScore, ...]
     questions: tuple[ComparedQuestion, ...]
+    verdicts: list[Fields]
 
 
 Values = dict[_TaskScore, NumberByName]
@@ -98,7 +114,11 @@ class _LogQuestions:
     texts: TextByName = field(default_factory=dict)
     replies: dict[str, TextByName] = field(default_factory=dict)
     audited: dict[str, tuple[str, str]] = field(default_factory=dict)
-    """The audit and the name of each model of an audit."""
+    """The audit and the name of each unlearned model of an audit."""
+    reworded: set[_TaskScore] = field(default_factory=set)
+    """The scores of an audit whose replies are not those in `replies`, since the question was asked in other words."""
+    targets: list[Values] = field(default_factory=list)
+    verdicts: list[Fields] = field(default_factory=list)
 
 
 def compare(
@@ -146,22 +166,19 @@ def compare(
             rows.append(row)
     adjusted = holm([row.p_value for row in rows])
     found = tuple(replace(row, p_holm=p, finding=_finding(row, p)) for row, p in zip(rows, adjusted, strict=True))
-    return ComparedModels(found, tuple(_questions(scores, known)))
+    return ComparedModels(found, tuple(_questions(scores, known)), known.verdicts)
 
 
 def _pairs(
     given: Sequence[str], models: Sequence[str], audited: Mapping[str, tuple[str, str]]
-) -> Iterator[tuple[str, str]]:
-    """Yield the pairs to compare: each model with the first, or models with the same name in several audits."""
-    if len(given) < 2 or len(audited) < len(models):
-        for name in models[1:]:
-            yield models[0], name
-        return
+) -> Sequence[tuple[str, str]]:
+    """Return the pairs to compare: models with the same name in several audits, or each model with the first."""
     of_first = {model: own for own, (audit, model) in audited.items() if audit == given[0]}
     pairs = [(of_first[m], own) for own, (audit, m) in audited.items() if audit != given[0] and m in of_first]
-    yield from pairs
-    if not pairs:
-        raise InputError(f"the audits share no model of one name. The first has {one_line(', '.join(of_first))}.")
+    audits = {audit for audit, _ in audited.values()}
+    if pairs and audits == set(given):
+        return pairs
+    return [(models[0], name) for name in models[1:]]
 
 
 def _questions(scores: Mapping[str, Values], known: _LogQuestions) -> Iterator[ComparedQuestion]:
@@ -174,7 +191,9 @@ def _questions(scores: Mapping[str, Values], known: _LogQuestions) -> Iterator[C
             for name, theirs in others:
                 if item in theirs.get(score, {}):
                     by_model[name] = theirs[score][item]
-            replies = {name: known.replies[name][item] for name in by_model if item in known.replies.get(name, {})}
+            replies = {}
+            if score not in known.reworded:
+                replies = {name: known.replies[name][item] for name in by_model if item in known.replies.get(name, {})}
             text = known.texts.get(item) or item
             if len(by_model) > 1:
                 lines.append(ComparedQuestion(score.task, score.measurement.name, text, by_model, replies))
@@ -199,9 +218,10 @@ def _read(name: str, path: Path, known: _LogQuestions) -> Iterator[tuple[str, Va
     if path.is_file() and not reader_of(path):
         yield from _of_table(columns_of(read_scores(path)), name, known.groups)
         return
-    audits = RunFolder(path).audits() if path.is_dir() else []
+    run = RunFolder(path)
+    audits = run.audits() if path.is_dir() else []
     for audit in audits:
-        yield from _of_audit(audit, name, known)
+        yield from _of_audit(run, audit, name, known)
     if audits:
         return
     values: Values = {}
@@ -245,31 +265,46 @@ def _items(part: LogPart, questions: Questions, own: dict[Items, Items], file: P
     return items
 
 
-def _of_audit(audit: AuditFolder, name: str, known: _LogQuestions) -> Iterator[tuple[str, Values]]:
+def _of_audit(run: RunFolder, audit: AuditFolder, name: str, known: _LogQuestions) -> Iterator[tuple[str, Values]]:
     """Yield the scores of an audit's target and unlearned models without attacks, by split and format.
 
-    An audit has about 70 scores. If it has correct/incorrect scores, only these are compared.
+    An audit has about 70 scores. If it has correct/incorrect scores, only these are compared. A target that answers as
+    that of an earlier audit is left out.
     """
     if not audit.scores.is_file():
         raise InputError(f"{audit.path} has no score table. Judge the run again with `vestige audit --rejudge`.")
-    table = read_table(audit.scores)
+    table, plan = read_table(audit.scores), read_plan(audit)
     hits = {key for key, measurement in table.measurements.items() if measurement.score_type == "hit"}
     for role in ("target", "unlearned"):
         for model in (model for model, own in table.roles.items() if own == role):
-            source = Source(model)
+            source, label = Source(model), f"{name}: {model}"
             values: Values = {}
             for key, scores in table.values.get(source, {}).items():
                 if hits and key not in hits:
                     continue
                 for item, value in scores.items():
                     question = table.questions.get(item, Question())
-                    values.setdefault(_TaskScore(question.split, table.measurements[key]), {})[item] = value
+                    score = _TaskScore(question.split, table.measurements[key])
+                    if plan.evaluations and not key.startswith("generate/"):
+                        known.reworded.add(score)
+                    values.setdefault(score, {})[item] = value
                     known.groups.setdefault(item, question.group or f"question {item}")
+            replies = known.replies.setdefault(label, {})
             for item, text in table.texts.get(source, {}).items():
                 known.texts.setdefault(item, text.question)
-                known.replies.setdefault(f"{name}: {model}", {})[item] = text.reply
-            known.audited[f"{name}: {model}"] = name, model
-            yield f"{name}: {model}", values
+                replies[item] = text.reply
+            for *_, item, form in replies_on_disk(run, plan, {(model, "")}):
+                known.texts.setdefault(item, form["asked"])
+                replies.setdefault(item, form["reply"])
+            if role == "unlearned":
+                known.audited[label] = name, model
+            elif values in known.targets:
+                continue
+            else:
+                known.targets.append(values)
+            yield label, values
+    for row in verdict_rows([plain_outcome(read_outcome(audit), {})]):
+        known.verdicts.append({"model": f"{name}: {row['subject']}", **row})
 
 
 def _of_table(columns: Sequence[ModelScores], name: str, groups: TextByName) -> Iterator[tuple[str, Values]]:
@@ -316,6 +351,8 @@ def _compared(
     if groups:
         labels = [groups.get(item) or groups.get(texts.get(item, "")) or f"question {item}" for item in items]
     low, high = score.measurement.ends
+    if score.measurement.score_type == "hit":
+        low, high = 0.0, 1.0
     bounds = (low, high) if math.isfinite(high - low) else None
     paired = paired_difference(
         a, b, clusters=labels, bounds=bounds, seed=derive_seed(seed, "compare", score.task, score.measurement.name)
@@ -404,12 +441,19 @@ def cells_of(row: ComparedScore, common: str) -> TextTuple:
     )
 
 
-def markdown(rows: Sequence[ComparedScore]) -> str:
-    """Return the comparison as a Markdown table, for a pull request."""
+def markdown(rows: Sequence[ComparedScore], verdicts: Sequence[Record]) -> str:
+    """Return the comparison as Markdown tables, for a pull request: the verdicts of audits, and the differences."""
     common = common_first(rows)
-    lines = [f"| {' | '.join(HEADS)} |", "| --- | --- | --- | --- | --- | --- | --- | --- | --- |"]
+    lines = []
+    if verdicts:
+        heads = ("model", "claim", "verdict", "qualification", "bound")
+        lines += [f"| {' | '.join(heads)} |", "| --- | --- | --- | --- | --- |"]
+        for verdict in verdicts:
+            lines.append(f"| {' | '.join(_cell(verdict[head]) for head in heads)} |")
+        lines.append("")
     if common:
-        lines[:0] = [f"Differences from {_cell(common)}:", ""]
+        lines += [f"Differences from {_cell(common)}:", ""]
+    lines += [f"| {' | '.join(HEADS)} |", "| --- | --- | --- | --- | --- | --- | --- | --- | --- |"]
     for row in rows:
         cells = cells_of(row, common)
         names, numbers = cells[:3], cells[3:]

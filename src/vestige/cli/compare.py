@@ -45,7 +45,7 @@ def compare_command(
     if output is not None:
         write_text(output, compared.page if output.suffix == ".html" else compared.markdown)
     if as_json:
-        print_json({"rows": compared.rows})
+        print_json({"rows": compared.rows, "verdicts": compared.verdicts})
     else:
         typer.echo(compared.markdown, nl=False)
     findings = {score.finding for score in compared.scores}

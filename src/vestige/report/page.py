@@ -466,6 +466,7 @@ _WIDTH, _HEIGHT = 560, 150
 def render_comparison(
     rows: Sequence[Any],
     questions: Sequence[Any],
+    verdicts: Sequence[Record],
     heads: Sequence[str],
     cells: Sequence[Sequence[str]],
     paths: Sequence[str],
@@ -476,6 +477,7 @@ def render_comparison(
     Args:
         rows: The differences, as `auditing.compare` has them.
         questions: The questions, each with `task`, `score`, `question`, `scores` and `replies` by model.
+        verdicts: The rows of verdicts.json of each audit, with their `model`.
         heads: The names of the columns.
         cells: The texts of each row, by `heads`.
         paths: The logs, for the command.
@@ -497,6 +499,7 @@ def render_comparison(
     higher = sum(row.finding == "higher" for row in rows)
     variables = {
         "headline": f"{lower} of {len(rows)} scores are lower than {than}, {higher} higher.",
+        "verdicts": verdicts,
         "heads": heads,
         "rows": [(row.finding, texts) for row, texts in zip(rows, cells, strict=True)],
         "models": models,
