@@ -242,7 +242,7 @@ def test_the_seed_of_the_resamples_changes_no_record(subject):
     [
         ("records.jsonl", None, "was changed after it was written. Delete"),
         ("records.jsonl", ('"finish": "stop"', '"finish": "length"'), "was changed after it was written. Delete"),
-        ("collected.json", ('"schema": 2', '"schema": 0'), r"collected\.json: made by another version of Vestige"),
+        ("collected.json", ('"schema": 3', '"schema": 0'), r"collected\.json: made by another version of Vestige"),
     ],
 )
 def test_what_is_gone_or_was_changed_is_refused_with_the_way_out(subject, name, change, said):

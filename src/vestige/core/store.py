@@ -26,6 +26,8 @@ T = TypeVar("T")
 
 SCHEMA = 2
 """The version of every schema here. Files with another version are rejected."""
+SEALED = 3
+"""The version of files with a seal: one without it was changed. Earlier files, of version 2, may lack it."""
 
 OR_DELETE = "Delete it, or run again with --fresh"
 OR_FRESH = "choose another folder or start over with --fresh"
@@ -81,7 +83,7 @@ def read_rows(path: Path, kind: type[T]) -> Iterator[T]:
 def read_versioned(path: Path, *needed: str, schema: int = SCHEMA) -> Fields:
     """The JSON object in `path`, if its schema is ours and it has the fields `needed`."""
     stored = read_json(path, remedy=remade(path))
-    if not isinstance(stored, dict) or stored.get("schema") != schema:
+    if not isinstance(stored, dict) or stored.get("schema") not in (schema, SEALED):
         raise InputError(f"{path}: made by another version of Vestige (its schema is not {schema}). {OR_DELETE}")
     for name in needed:
         if name not in stored:
@@ -96,18 +98,18 @@ def write_sealed(path: Path, body: Fields, files: Iterable[Path] = ()) -> None:
 
 def write_with_seal(path: Path, body: Fields) -> None:
     """Write a JSON object with a checksum of itself."""
-    whole = {"schema": SCHEMA, **body}
+    whole = {"schema": SEALED, **body}
     write_json(path, {**whole, "seal": content_id(whole, length=64)})
 
 
 def read_with_seal(path: Path, *needed: str, remedy: str = "") -> Fields:
-    """The JSON object in `path` without its checksum, which it may lack: earlier versions wrote none."""
+    """The JSON object in `path` without its checksum, which only a file of an earlier version may lack."""
     if path.exists():
         stored = read_versioned(path, *needed)
         seal = stored.pop("seal", None)
         # Infinity and halves of characters are read, but never written.
         with suppress(ValueError):
-            if seal is None or content_id(stored, length=64) == seal:
+            if content_id(stored, length=64) == seal or (seal is None and stored["schema"] < SEALED):
                 return stored
     raise _changed(path, remedy or remade(path))
 
@@ -140,7 +142,7 @@ def remade(path: Path) -> str:
 
 def unsealed(path: Path, stored: Fields) -> Fields:
     """The content `stored` of a file as `read_sealed` reads it, or as it is. Earlier versions wrote it unsealed."""
-    if stored.keys() & {"files", "seal"}:
+    if stored.keys() & {"files", "seal"} or stored.get("schema") == SEALED:
         return read_sealed(path)
     return stored
 

@@ -240,10 +240,7 @@ class Client:
             self._settled.clear()
             await self._settled.wait()
         # A failed attempt without `taken` counts with its maximum, unless the server refused it.
-        if job.taken is None:
-            taken = job.most
-        else:
-            taken = Amount(0, 0, 0)
+        taken = Amount(0, 0, 0) if job.taken else job.most
         # The booking is always returned, since others wait for it.
         try:
             body = await self._once(job)
@@ -351,10 +348,7 @@ class Client:
 
     def told(self, text: str) -> str:
         """`text` of the server's as one line, without the key."""
-        return one_line(self._clean(text), width=300)
-
-    def _clean(self, text: str) -> str:
-        return self._spellings.sub("[key]", text)
+        return one_line(self._spellings.sub("[key]", text), width=300)
 
     def text(self, value: Any) -> str:
         """Return a server's text without the key and without invalid characters."""
@@ -362,7 +356,7 @@ class Client:
             return ""
         if not isinstance(value, str):
             raise Garbled(f"a text is a {type(value).__name__}")
-        return self._clean(value).encode("utf-8", "replace").decode()
+        return self._spellings.sub("[key]", value).encode("utf-8", "replace").decode()
 
 
 def used_tokens(body: Any) -> tuple[int | None, int | None]:
