@@ -93,7 +93,7 @@ def test_the_first_screen_answers_without_the_script(page):
     assert [said for _, _, _, said in cells[4:8]] == ["fail", "inconclusive", "inconclusive", "fail"]
     assert all(f'id="{anchor}"' in page for _, anchor, _, _ in cells)
     plain = first.replace("\N{NARROW NO-BREAK SPACE}", " ")
-    assert "Pass: every quantity is shown to be below 20 % (6 bits, 64 times as likely), which can" in plain
+    assert "Pass: each test shows less than 20 % left or lost (6 bits, 64 times as likely). That can" in plain
     assert "No earlier judgement is recorded" in first
     assert "The attacks: not known, because none was tried on a model that hides the facts." in first
     assert all(plain_sentence(sentence, {}) in first for sentence in UNTESTED)
@@ -437,7 +437,7 @@ def test_what_is_said_word_for_word_is_told_first_of_all_and_without_a_control_t
         splits={"forget": ("i0", "i1")}, attacks=(), settings={}, seed=0, evaluations=tuple(places),
     )  # fmt: skip
     write_plan(run.audit("edge:A_B"), plan)
-    beside = "no control says one" if controls else "no control was given, so nothing shows how many"
+    beside = "no control guesses one" if controls else "no control was given, so nothing shows how many"
     # What begins with the answer, and a word that only contains it, do not count.
     ((line,),) = read_contents(run).verbatim
     assert line.startswith(f"GA says 1 of 2 answers word for word; {beside}")

@@ -143,19 +143,19 @@ def test_where_only_retrained_models_were_audited_the_question_is_about_them():
     alone = replace(found, unlearned=(REFERENCE,), verdicts=tuple(v for v in found.verdicts if v.subject == REFERENCE))
     assert sentence(alone) == "retrained again passes every test, within the margins below."
     # Among others it had nothing to forget.
-    assert headline(with_reference(judged(ga="not expressed")), 2) == "GA has not forgotten the two contracts."
+    assert headline(with_reference(judged(ga="not expressed")), 2) == "Model GA has not forgotten the two contracts."
     two = headline(with_reference(judged(ga="not expressed", kl="not expressed")), 2)
     assert two == "Neither of the two unlearned models has forgotten the two contracts."
-    assert headline(alone, 2) == "retrained again has forgotten the two contracts, as far as was tested."
+    assert headline(alone, 2) == "Model retrained again has forgotten the two contracts, as far as was tested."
 
 
 @pytest.mark.parametrize(
     ("by_method", "said"),
     [
-        ({"ga": "not expressed"}, "GA has not forgotten two contracts."),
-        ({"ga": "holds"}, "GA has forgotten two contracts, as far as was tested."),
+        ({"ga": "not expressed"}, "Model GA has not forgotten two contracts."),
+        ({"ga": "holds"}, "Model GA has forgotten two contracts, as far as was tested."),
         # Who lost other knowledge is not said to know the facts still.
-        ({"ga": "utility preserved"}, "GA is not shown to have forgotten two contracts."),
+        ({"ga": "utility preserved"}, "Model GA is not shown to have forgotten two contracts."),
         ({"ga": "not expressed", "kl": "not recoverable"}, "Neither of the two models has forgotten two contracts."),
         (dict.fromkeys(METHODS, "not recoverable"), "None of the four models has forgotten two contracts."),
         ({"dpo": "holds", "ga": "holds"}, "Both models have forgotten two contracts, as far as was tested."),
@@ -184,7 +184,8 @@ def test_the_headline_answers_in_a_sentence(by_method, said):
     ],
 )
 def test_what_was_to_be_forgotten_is_called_by_its_name(forget, n_edges, called):
-    assert headline(replace(judged(ga="not expressed"), forget=forget), n_edges) == f"GA has not forgotten {called}."
+    found = replace(judged(ga="not expressed"), forget=forget)
+    assert headline(found, n_edges) == f"Model GA has not forgotten {called}."
 
 
 def test_models_with_the_same_next_step_are_named_together_and_retrained_ones_have_none():
@@ -198,7 +199,7 @@ def test_models_with_the_same_next_step_are_named_together_and_retrained_ones_ha
 
 def test_people_are_named_in_place_of_a_file():
     found = judged(ga="not expressed")
-    assert headline(found, people={"Ana Ruiz": 10}) == "GA has not forgotten Ana Ruiz (10 facts)."
+    assert headline(found, people={"Ana Ruiz": 10}) == "Model GA has not forgotten Ana Ruiz (10 facts)."
     assert people_said({"Ann": 1, "Bo": 2}) == "Ann (1 fact) and Bo (2 facts)"
     assert people_said(dict.fromkeys("abcde", 2)) == "a, b and 3 more (10 facts)"
 

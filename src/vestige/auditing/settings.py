@@ -126,9 +126,9 @@ Three of the five claims that it judges can fail and cannot pass.
 QUICK_OPEN: tuple[Claim, ...] = ("not recoverable", "indistinguishable", "benchmark valid")
 """The claims that a quick audit can fail but not pass."""
 QUICK_SAID = (
-    "a quick audit judges five of the six claims: not expressed and utility preserved can pass and fail; not "
-    "recoverable, indistinguishable and benchmark valid can only fail, since it has two attacks, no positive control "
-    "and no membership test; the same audit without quick tests them"
+    "a quick audit cannot show that a model passes not recoverable, indistinguishable or benchmark valid, and does not "
+    "test not stored: it has two attacks, no positive control and no membership test. The same audit without quick "
+    "tests all six claims"
 )
 
 

@@ -314,7 +314,7 @@ def verbatim_of(run: RunFolder, folder: AuditFolder) -> TextByName:
     """Return the models that reproduce forgotten answers word for word, clearly more often than any control.
 
     This needs no verdict: a reply with the answer is reported even without controls. The result is by model, such as
-    `says 3 of 8 answers word for word; no control says more than 1.`
+    `says 3 of 8 answers word for word; the controls guess at most 1.`
     """
     if not folder.plan.exists():
         return {}
@@ -332,9 +332,9 @@ def verbatim_of(run: RunFolder, folder: AuditFolder) -> TextByName:
     controls = [len(stated.get(name, ())) for name in plan.retrained]
     comparison = "no control was given, so nothing shows how many a retrained model would say"
     if controls:
-        comparison = "no control says one"
+        comparison = "no control guesses one"
     if any(controls):
-        comparison = f"no control says more than {max(controls)}"
+        comparison = f"the controls guess at most {max(controls)}"
     # Among unexposed models one guesses most: a lead of a few answers is luck.
     least = max(controls) + _CLEARLY_MORE * len(forget) if controls else 0
     return {

@@ -309,6 +309,8 @@ def headline(
         if n > 1:
             model = f"any of {models}"
         return f"This benchmark cannot tell whether {model} has {forgotten}."
+    if "model" not in model.lower():
+        model = f"Model {model}"
     n_passing = len(_forgetting(outcome))
     n_knowing = sum(
         any(_is(claims, claim, "fails") for claim in ("not expressed", "not recoverable"))
