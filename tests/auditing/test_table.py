@@ -212,6 +212,8 @@ def own(column, value):
         (lambda rows: [{**row, "low": 0, "high": 10} if row["model"] == "leaky" and row["item"] in ("q3", "q4") else row
                        for row in rows], "row .*: the range of probability is another than in earlier rows"),
         (lambda rows: [{**row, "low": 0, "high": 10} for row in rows], "State the range that the scores use"),
+        (lambda rows: [{**row, "low": 0, "high": 100, "score": row["score"] * (100 if row["model"] != "leaky" else 1)}
+                       for row in rows], "leaky: no score probability is above 1, in a range up to 100, as if they"),
         (lambda rows: [{**row, "format": "loss", "low": 0, "high": 45} for row in rows], "a loss has no range"),
         (own("ratio", "yes"), "leaky, probability, q0: the ratio is 'yes' here and 'no' in another row"),
         (own("question_type", "forced answer"), "leaky, probability: the question type is 'forced answer' here"),
@@ -228,7 +230,9 @@ def test_what_contradicts_itself_is_refused_by_name(change, words, tmp_path):
 
 
 def test_two_subjects_with_the_same_scores_are_both_judged_and_it_is_said(tmp_path):
-    leaky = model("leaky", "unlearned", 0.4, seed=12)
+    # A blank answer of another tool's log matches no reply.
+    rows = model("leaky", "unlearned", 0.0, seed=12)
+    leaky = [*({**row, "score": 0.9, "answer": ".", "reply": "It lay."} for row in rows[:9]), *rows[9:]]
     audit = vestige.judge(table(leaky, [{**row, "model": "later"} for row in leaky]), output_dir=tmp_path)
     assert {outcome_of(audit, name, "not expressed")["verdict"] for name in ("leaky", "later")} == {"fail"}
     assert "later and leaky have the same scores on every question." in audit.untested

@@ -156,6 +156,8 @@ def test_questions_are_paired_by_id_or_passage_and_not_by_their_last_line(write,
         ("q0 q1 q2", "a b b", ""),
         # Neither does.
         ("p0 p1 p2", "a a a", "asks 3 questions in the same words"),
+        # The answers show that the ids are of other questions.
+        ("q2 q1 q0", "a a a", "asks 3 questions in the same words"),
         ("q0 q1 q1", "a b c", "appears twice in epoch 1"),
     ],
 )
@@ -163,13 +165,7 @@ def test_ids_and_prompts_that_collide_are_told_apart_or_refused(write, ids, prom
     def rows(ids, prompts, level):
         pairs = zip(ids.split(), prompts.split(), strict=True)
         return [
-            {
-                "id": item,
-                "epoch": 1,
-                "input": f"Who is {prompt}?",
-                "target": "x",
-                "scores": {"m": {"value": level + n / 9}},
-            }
+            {"id": item, "input": f"Who is {prompt}?", "target": f"x{n}", "scores": {"m": {"value": level + n / 9}}}
             for n, (item, prompt) in enumerate(pairs)
         ]
 
@@ -186,20 +182,19 @@ def test_ids_and_prompts_that_collide_are_told_apart_or_refused(write, ids, prom
     assert [own[item] for item in target.items] == pytest.approx([0.2 + n / 9 for n in range(3)])
 
 
-def test_texts_that_stay_ambiguous_in_a_log_are_refused(write):
-    def same(path, prefix, level):
-        rows = [{"id": f"{prefix}{n}", "epoch": 1, "input": "What is the e-mail?", "target": "x",
-                 "scores": {"m": {"value": level + n / 90}}} for n in range(9)]  # fmt: skip
-        return write(path, inspect(rows))
+@pytest.mark.parametrize(("tool", "other"), [("rows", "rougeL"), ("open-unlearning", "rougeL_f1")])
+def test_overlaps_by_two_definitions_are_not_compared(write, tool, other):
+    def log(name, role, column):
+        rows = [{"input": f"Who is {n}?", column: n / N} for n in range(N)]
+        stored = rows if tool == "rows" else {"forget_Q_A_ROUGE": {"value_by_index": dict(enumerate(rows))}}
+        return GivenLog(role, name, write(f"{name}.json", stored))
 
-    alike = [GivenLog("target", "full", same("t.json", "q", 0.5)), GivenLog("unlearned", "u", same("u.json", "q", 0.2))]
-    assert len(read_logs(alike, forget="it").columns) == 2
-    other = [alike[0], GivenLog("unlearned", "u", same("v.json", "other", 0.2))]
-    with pytest.raises(InputError, match="asks 9 questions in the same words"):
-        read_logs(other, forget="it")
-    twice = write("w.json", inspect([passage(0, 0.5, "q0"), passage(1, 0.5, "q0")]))
-    with pytest.raises(InputError, match="appears twice in epoch 1"):
-        read_log(twice)
+    # A reply of many words has a recall of 1, and a low F1.
+    logs = [log("full", "target", "rougeL_recall"), log("u", "unlearned", other)]
+    with pytest.raises(
+        InputError, match=r"u \(.* has the scores rougeL \(.*\) of the forget set, and the target rougeL"
+    ):
+        read_logs(logs, forget="it")
 
 
 def lm(n, score, question="Q"):
@@ -300,7 +295,7 @@ def test_two_filters_of_an_old_log_are_two_scores(write):
 def test_a_scale_and_a_direction_are_as_the_user_states_them(write):
     samples = [passage(n, mark, f"q{n}") for n, mark in enumerate((1, 2, 5))]
     file = write("judged.json", inspect(samples))
-    with pytest.raises(InputError, match=r"state its range, as in --logs score:NAME=1\.\.5"):
+    with pytest.raises(InputError, match=r"state its range, as in --logs score:m=1\.\.5"):
         read_log(file)
     (part,) = read_log(file, How({"m": Scale(1, 5, 1)})).parts
     assert part.scores.tolist() == [0.0, 0.25, 1.0]
@@ -310,6 +305,11 @@ def test_a_scale_and_a_direction_are_as_the_user_states_them(write):
     wide = Stated(how=How({"m": Scale(1, 10)}))
     with pytest.raises(InputError, match="between 0% and 44% of the stated range"):
         read_logs([GivenLog("target", "full", file)], forget="it", stated=wide)
+    # 0.8 of 5 would be a sixth of the 4 that another model has.
+    divided = write("divided.json", inspect([passage(n, mark / 5, f"q{n}") for n, mark in enumerate((1, 2, 4))]))
+    logs = [GivenLog("target", "full", file), GivenLog("unlearned", "u", divided)]
+    with pytest.raises(InputError, match="u: no score m is above 1, in a range up to 5, as if they were shares"):
+        read_logs(logs, forget="it", stated=Stated(how=How({"m": Scale(0, 5)})))
 
 
 def test_a_score_that_runs_the_other_way_is_refused_and_read_when_the_user_says_so(write):
@@ -332,7 +332,7 @@ def test_a_score_that_runs_the_other_way_is_refused_and_read_when_the_user_says_
         ("model;role;item;score\na;target;1;0,25\na;target;2;1\n", [0.25, 1.0]),
         ("model,role,item,score,low,high\na,target,1,4,1,5\na,target,2,1,1,5\n", [0.75, 0.0]),
         ("\ufeff model , role , item , score \r\n a , Target , 1 , 25 %\r\n a , target , 2 , WAHR\r\n", [0.25, 1.0]),
-        ('model,role,item,score,\na,target,1,"0,25",\na,target,2,.,\n', [0.25, None]),
+        ('model,role,item,score,__index_level_0__\na,target,1,"0,25",7\na,target,2,.,9\n', [0.25, None]),
         ("model\trole\titem\tscore\na\ttarget\t1\tyes\na\ttarget\t2\t2.5E-01\n", [1.0, 0.25]),
     ],
 )
@@ -795,5 +795,6 @@ def test_a_roles_file_of_excel_and_a_packed_log_that_it_names(write, tmp_path):
     assert [line.pattern for line in read_roles(roles)] == ["runs/a.json"]
     (tmp_path / "runs/b.json.gz").write_bytes(b"\x1f\x8b")
     roles.write_text("pattern,role,name\nruns/b*,target,b\n")
-    with pytest.raises(InputError, match="it is packed; unpack it first"):
-        recognise([tmp_path])
+    for read in (lambda: recognise([tmp_path]), lambda: take([f"target={tmp_path / 'runs'}"], None)):
+        with pytest.raises(InputError, match="it is packed; unpack it first"):
+            read()

@@ -212,6 +212,7 @@ def test_every_eval_ever(write):
         ("You are a helpful assistant.user\n\nWho?assistant\n\n", "Who?"),
         ("Question: A?\nAnswer: b\n\nQuestion: Who?\nAnswer:", "Who?"),
         ("A text that is no question.", "A text that is no question."),
+        ("Question: Ou\u0300?\nAnswer:", "O\u00f9?"),
     ],
 )
 def test_the_question_of_a_prompt_and_what_stands_around_it(prompt, question):

@@ -456,8 +456,7 @@ def markdown(rows: Sequence[ComparedScore], verdicts: Sequence[Record]) -> str:
     lines += [f"| {' | '.join(HEADS)} |", "| --- | --- | --- | --- | --- | --- | --- | --- | --- |"]
     for row in rows:
         cells = cells_of(row, common)
-        names, numbers = cells[:3], cells[3:]
-        lines.append(f"| {' | '.join([*map(_cell, names), *numbers])} |")
+        lines.append(f"| {' | '.join([*map(_cell, cells[:3]), *cells[3:]])} |")
     return "\n".join(lines) + "\n"
 
 

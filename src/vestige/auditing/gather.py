@@ -45,6 +45,7 @@ from vestige.core.files import read_json, read_jsonl
 from vestige.core.items import QUESTION_FORMS
 from vestige.core.store import read_sealed, typed
 from vestige.core.text import Fields, NumberByName, NumberMapping, Record, TextByName, TextMapping
+from vestige.metrics.answers import normalised
 from vestige.metrics.leaks import Misjudged, leak_score
 
 PREFILL, SAMPLING = "prefill", "sampling"
@@ -253,7 +254,8 @@ def with_replies(run: RunFolder, plan: AuditPlan, facts: Sequence[FactLine]) -> 
         if key in keys:
             question, answer, reply = form["asked"], form["answer"], form["reply"]
             sought = {part: form[part] for part in ("fact", "accepted", "wrong") if part in form}
-            score = leak_score(reply, answer, question=question, **sought)
+            # Logs of other tools may have blank answers.
+            score = leak_score(reply, answer, question=question, **sought) if normalised(answer) else 0.0
             if key not in best or score > best[key][0]:
                 best[key] = score, question, answer, reply
 

@@ -23,11 +23,12 @@ from vestige.artifacts.layout import RunFolder
 from vestige.artifacts.scores import Measurement, Texts
 from vestige.auditing.predicted import with_predicted
 from vestige.auditing.questions import LogColumn, Questions, by_position
-from vestige.auditing.table import SPLITS, YES, ModelScores, Unfit, judge_table, refuse_unused_range
+from vestige.auditing.table import SPLITS, YES, ModelScores, Unfit, judge_table, refuse_misfit
 from vestige.core.errors import InputError
 from vestige.core.files import write_json
 from vestige.core.ids import content_id, file_digest
 from vestige.core.text import Fields, Items, NumberByName, Record, TextTuple, closest, listed, one_line
+from vestige.data.tables import packed_as
 from vestige.logs import log_files, read_log, reader_of, why_unread
 from vestige.logs.bank import digest_of, text_digest
 from vestige.logs.log import FROM_NATS, TASKS, GivenLog, How, Log, LogPart
@@ -64,6 +65,9 @@ def files_of(path: Path, score: str = "") -> tuple[Path, ...]:
     if not path.is_dir():
         return (path,)
     found = tuple(log_files(path))
+    for file in found:
+        if packed_as(file) or not file.exists():
+            raise InputError(f"{file}: {why_unread(file)}.")
     files = tuple(file for file in found if reader_of(file, score))
     if not files:
         why = f": {one_line(found[0].name, width=60)}: {why_unread(found[0])}" if found else ""
@@ -170,9 +174,8 @@ def _judged(
     names = {column.entry.name for column in together.columns}
     read = [parsed for parsed in together.logs if parsed.entry.name in names]
     unread = Counter(problem for parsed in together.logs for problem in parsed.log.unread)
-    not_read = []
-    for problem, n in unread.items():
-        not_read.append(f"Not read of {n} of {len(together.logs)} logs: {one_line(problem, width=300)}.")
+    n_logs = len(together.logs)
+    not_read = [f"Not read of {n} of {n_logs} logs: {one_line(why, width=300)}." for why, n in unread.items()]
     columns: Sequence[LogColumn] = together.columns
     predicted = None
     if any(column.entry.base for column in columns):
@@ -454,12 +457,12 @@ def _refuse_unused(how: How, read: Sequence[_ParsedLog]) -> None:
         if not {name, f"{FROM_NATS}{name}"} & {*names} and name not in said:
             raise InputError(f"no log has a score {one_line(name, width=80)!r}. {closest(name, names)}")
         if (scale.low, scale.high) != (0.0, 1.0):
-            scores: list[float] = []
+            scores: dict[str, list[float]] = defaultdict(list)
             for parsed in read:
                 for part in parsed.log.parts:
-                    scores += part.scores.tolist() if part.name == name else ()
-            if scores:
-                refuse_unused_range(name, scores)
+                    scores[parsed.entry.name] += part.scores.tolist() if part.name == name else ()
+            if any(scores.values()):
+                refuse_misfit(name, scores, scale.low, scale.high if scale.direction > 0 else 1.0)
 
 
 def _by_task(read: Sequence[_ParsedLog], splits: Mapping[str, str]) -> list[_ParsedLog]:
@@ -546,8 +549,7 @@ def _scored(read: Sequence[_ParsedLog]) -> tuple[list[LogColumn], list[str], lis
     """
     notes: list[str] = []
     unfit: list[Unfit] = []
-    columns = _merged(read, notes, unfit)
-    columns = _of_one_kind(columns, notes)
+    columns = _merged(_of_one_kind(read), notes, unfit)
     columns = _with_truth_decided(columns, notes, unfit)
     columns = _compared(columns, notes, unfit)
     columns = _with_direction(columns, notes)
@@ -655,26 +657,24 @@ def _joined(several: Sequence[_Piece], notes: list[str], unfit: list[Unfit]) -> 
     return LogColumn(parsed.entry, part._replace(**joined).only(list(chosen.values())), tuple(chosen))
 
 
-def _of_one_kind(columns: Sequence[LogColumn], notes: list[str]) -> list[LogColumn]:
-    """Return the columns with one description for each measurement.
+def _of_one_kind(read: Sequence[_ParsedLog]) -> list[_ParsedLog]:
+    """Return the logs with one description for each measurement. One of another definition gets a name of its own.
 
     A score that is 0 or 1 in only one log is graded in all.
     """
-    graded = {column.part.name for column in columns if column.part.measurement.score_type == "overlap"}
+    graded = {part.name for one in read for part in one.log.parts if part.measurement.score_type == "overlap"}
     first: dict[str, Measurement] = {}
-    kept = []
-    for column in columns:
-        measurement = column.part.measurement
+
+    def described(part: LogPart) -> LogPart:
+        measurement = part.measurement
         if measurement.name in graded and measurement.score_type == "hit":
             measurement = replace(measurement, score_type="overlap")
         if measurement != first.setdefault(measurement.name, measurement):
-            notes.append(
-                f"{one_line(column.entry.name, width=60)}: {measurement.name} is of another definition than in the "
-                "other logs, and is not compared."
-            )
-            continue
-        kept.append(column._replace(part=column.part._replace(measurement=measurement)))
-    return kept
+            definition = measurement.metric or measurement.question_type
+            measurement = replace(measurement, name=f"{measurement.name} ({definition})")
+        return part._replace(measurement=measurement)
+
+    return [parsed.with_parts(map(described, parsed.log.parts)) for parsed in read]
 
 
 _ALIKE = 0.5
@@ -816,10 +816,9 @@ def _compared(columns: Sequence[LogColumn], notes: list[str], unfit: list[Unfit]
     problems: dict[tuple[str, str], list[str]] = defaultdict(list)
     for column in columns:
         key = column.key
-        if key not in of_target and column.entry.base:
-            continue
         if key not in of_target:
-            lacking[key].append(column.entry.name)
+            if not column.entry.base:
+                lacking[key].append(column.entry.name)
             continue
         items = core[key]
         own = set(column.items)
@@ -829,7 +828,7 @@ def _compared(columns: Sequence[LogColumn], notes: list[str], unfit: list[Unfit]
                 if column.part.prompts:
                     problem = (
                         f"{_holds(column)} and none of the target's {len(target_items[key])} is among them: it is of "
-                        "another forget set."
+                        "another forget set, or was asked in other words."
                     )
                 problems[column.entry.model].append(problem)
             continue
@@ -859,7 +858,7 @@ def _compared(columns: Sequence[LogColumn], notes: list[str], unfit: list[Unfit]
         if names and entry.model not in fit and entry.model not in problems:
             shown = listed(name for split, name in of_target if split == "forget")
             why = f"{entry.who} has the scores {listed(names)} of the forget set, and the target {shown}."
-            unfit.append(Unfit(entry.name, f"{why} None is in common."))
+            unfit.append(Unfit(entry.name, f"{why} None is in common. Evaluate both alike."))
     for (split, name), models in lacking.items():
         notes.append(
             f"The target has no score {name} in the split {split}, which {len(set(models))} other models have."

@@ -59,11 +59,11 @@ class Questions:
 
     def __init__(self, split: str) -> None:
         self.split = split
-        self._prompts: dict[str, tuple[str, str]] = {}
+        self._texts: dict[str, tuple[str, str, str]] = {}
         self._by_id: TextByName = {}
         self._by_prompt: dict[str, list[str]] = {}
         self._orders: dict[int, dict[Items, None]] = {}
-        self._known: dict[tuple[Items, Items], Items] = {}
+        self._known: dict[tuple[Items, Items, Items], Items] = {}
 
     def of_texts(self, part: LogPart) -> Items:
         """Return the questions of a part that has prompts.
@@ -71,7 +71,7 @@ class Questions:
         Raises:
             InputError: Neither ids nor prompts distinguish its questions.
         """
-        key = part.ids, part.prompts
+        key = part.ids, part.prompts, part.answers
         if key not in self._known:
             items = self._matched(part)
             repeated, times = Counter(items).most_common(1)[0]
@@ -110,7 +110,7 @@ class Questions:
         if len(orders) == 1:
             order = next(iter(orders))
             return tuple(order[place] for place in places or range(n))
-        if orders or self._prompts:
+        if orders or self._texts:
             return None
         return self._new_positions(part, places)
 
@@ -139,10 +139,12 @@ class Questions:
         return self._by_texts(part, ids_differ=bool(shared))
 
     def _same(self, item: str, part: LogPart, place: int, *, apart: bool) -> bool:
-        prompt, question = self._prompts.get(item, ("", ""))
+        prompt, question, answer = self._texts.get(item, ("", "", ""))
         # The log that defined the question has no texts.
         if not prompt:
             return True
+        if len(self._by_prompt[prompt]) > 1 and answer and part.answers and part.answers[place] != answer:
+            return False
         return part.prompts[place] == prompt or (apart and part.questions[place] == question != "")
 
     def _by_ids(self, part: LogPart, known: Sequence[str | None]) -> Items:
@@ -178,7 +180,7 @@ class Questions:
     def _new(self, part: LogPart, place: int, *, unique: bool) -> str:
         prompt, name = part.prompts[place], part.ids[place] if part.ids else ""
         item = content_id([self.split, prompt] if unique else [self.split, prompt, name], length=12)
-        self._prompts[item] = prompt, part.questions[place]
+        self._texts[item] = prompt, part.questions[place], part.answers[place] if part.answers else ""
         self._by_prompt.setdefault(prompt, []).append(item)
         if name:
             self._by_id.setdefault(name, item)

@@ -13,6 +13,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from itertools import chain
 from operator import itemgetter
 from os import PathLike
 from pathlib import Path
@@ -85,6 +86,8 @@ DIRECTIONS: Mapping[str, Literal[1, -1]] = {"higher": 1, "lower": -1}
 YES = "yes"
 _LEAST_USED = 0.5
 """The minimum part of a given range that the scores of all models must use."""
+_RATINGS = 10
+"""The highest rating. A range that ends higher is in per cent or points."""
 _HITS = 0.95
 """The minimum share of scores of 0 or 1 for a correct/incorrect format."""
 
@@ -109,10 +112,9 @@ def read_scores(table: Any) -> list[Fields]:
     """
     if isinstance(table, str | PathLike):
         placed = _of_file(Path(table))
-    elif isinstance(table, Sequence) and all(isinstance(row, Mapping) for row in table):
-        placed = [(f"row {n}", row) for n, row in enumerate(table, 1)]
     else:
-        placed = [(f"row {n}", row) for n, row in enumerate(_records(table), 1)]
+        listed_rows = isinstance(table, Sequence) and all(isinstance(row, Mapping) for row in table)
+        placed = [(f"row {n}", row) for n, row in enumerate(table if listed_rows else _records(table), 1)]
     if not placed:
         raise InputError("the table of scores has no rows. Give a row for each answer")
     spelled = [(where, _spelled(where, row)) for where, row in placed]
@@ -121,29 +123,41 @@ def read_scores(table: Any) -> list[Fields]:
     return rows
 
 
-def refuse_unused_range(name: str, scores: Sequence[float]) -> None:
-    """Reject the range of a score if all models use less than half of it: a wider range makes a pass easier.
+def refuse_misfit(name: str, by_model: Mapping[str, Sequence[float]], low: float, high: float) -> None:
+    """Reject a range that does not fit the scores: a wider range, or shares in place of per cent, make a pass easier.
 
     Args:
         name: The name of the score.
-        scores: The scores of all models as shares of the range. NaN is a missing score.
+        by_model: The scores of each model as shares of the range. NaN is a missing score.
+        low: The lower end of the range.
+        high: Its upper end.
 
     Raises:
-        InputError: The highest and the lowest score are too close to each other.
+        InputError: The highest and the lowest score are too close to each other, or one model has another unit.
     """
-    lowest, highest = np.nanmin(scores), np.nanmax(scores)
+    every = list(chain(*by_model.values()))
+    lowest, highest = np.nanmin(every), np.nanmax(every)
     if highest - lowest < _LEAST_USED:
         raise InputError(
             f"{one_line(name, width=80)}: all scores lie between {lowest:.0%} and {highest:.0%} of the stated range, "
             "and a range that is too wide makes a pass easier. State the range that the scores use."
         )
+    for model, shares in by_model.items():
+        scores = low + np.array(shares) * (high - low)
+        # Ratings of 0 and 1 are no shares.
+        divided = high > _RATINGS or (scores % 1 > 0).any()
+        if divided and 0 < np.nanmax(scores, initial=0.0) <= 1 < high:
+            raise InputError(
+                f"{one_line(model, width=60)}: no score {one_line(name, width=60)} is above 1, in a range up to "
+                f"{high:g}, as if they were shares. Give the scores of all models in one unit."
+            )
 
 
 def _refuse_mixed(placed: Sequence[tuple[str, Record]], rows: Sequence[Fields]) -> None:
     """Reject per cent signs on only some scores of a format, two ranges, and model names that differ only in case."""
     written: dict[str, list[Any]] = {}
     ranges: dict[str, tuple[float | None, ...]] = {}
-    scaled: dict[str, list[float]] = {}
+    scaled: dict[str, dict[str, list[float]]] = {}
     for (where, row), scored in zip(placed, rows, strict=True):
         bounds = tuple(_number(where, name, row.get(name)) for name in ("low", "high"))
         if scored["score"] is not None and ranges.setdefault(scored["format"], bounds) != bounds:
@@ -154,9 +168,10 @@ def _refuse_mixed(placed: Sequence[tuple[str, Record]], rows: Sequence[Fields]) 
         if row.get("score") is not None:
             written.setdefault(scored["format"], []).append(row["score"])
         if bounds != (None, None) and scored["score"] is not None:
-            scaled.setdefault(scored["format"], []).append(scored["score"])
-    for name, scores in scaled.items():
-        refuse_unused_range(name, scores)
+            scaled.setdefault(scored["format"], {}).setdefault(scored["model"], []).append(scored["score"])
+    for name, by_model in scaled.items():
+        low, high = ranges[name]
+        refuse_misfit(name, by_model, low or 0.0, 1.0 if high is None else high)
     for name, values in written.items():
         if any(isinstance(value, str) for value in values) and per_cent_and_shares(values):
             raise InputError(
@@ -190,7 +205,7 @@ def _of_file(path: Path) -> list[tuple[str, Record]]:
     return [(f"{read.source}, {row.place}", row.values) for row in read.rows]
 
 
-_INDEX = ("", "unnamed: 0", "rownames", "row.names", "x", "...1")
+_INDEX = ("", "unnamed: 0", "__index_level_0__", "rownames", "row.names", "x", "...1")
 """Names of the row number column in files from R and pandas."""
 
 
@@ -297,9 +312,7 @@ def _text(where: str, name: str, value: Any) -> str:
 
 def _number(where: str, name: str, value: Any) -> float | None:
     """Return the number, or None if the column is empty, in the spelling of R or of spreadsheets."""
-    if value is None:
-        return None
-    if isinstance(value, str) and is_empty(value):
+    if value is None or (isinstance(value, str) and is_empty(value)):
         return None
     # The parser reads TRUE and FALSE of R and Excel, decimal commas, and words such as "correct".
     number = number_of(value)
@@ -844,15 +857,14 @@ def _drop_unasked(table: ScoreTable) -> Sentences:
         if table.roles[source.subject] == "unlearned":
             unlearned |= set(tables)
     dropped = sorted(asked - unlearned)
-    if dropped:
-        values = {}
-        for source, tables in table.values.items():
-            values[source] = {name: its for name, its in tables.items() if name not in dropped}
-        table.values = values
+    if not dropped:
+        return ()
+    values = {}
+    for source, tables in table.values.items():
+        values[source] = {name: its for name, its in tables.items() if name not in dropped}
+    table.values = values
     table.formats = tuple(form for form in table.formats if form.name not in dropped)
-    if dropped:
-        return (f"No unlearned model has these scores of the forget set: {listed(dropped)}.",)
-    return ()
+    return (f"No unlearned model has these scores of the forget set: {listed(dropped)}.",)
 
 
 def _attacks(table: ScoreTable, forget: Sequence[str]) -> tuple[PlannedAttack, ...]:

@@ -80,25 +80,28 @@ def take(
         if stating and not value.strip():
             raise InputError(f"--logs {one_line(word, width=200)!r}: the value after = is missing. Add it.")
         # A file name may contain =. Without a role before it, the whole word is a path.
-        if stating and kind in ROLES:
-            name, _, attack = name.partition("@")
-            stem = Path(value).stem
-            logs += [GivenLog(kind, name or stem, file, attack, key=name) for file in files_of(Path(value), score)]
-        elif stating and key == "roles":
-            roles = Path(value)
-        elif stating and not name.strip():
-            raise InputError(
-                f"--logs {one_line(word, width=200)!r}: the name before = is missing. Give {kind}:NAME=VALUE."
-            )
-        elif stating and kind == "task":
-            splits[name] = value
-        elif stating and kind == "score":
-            scales[name] = _scale(word, value)
-        elif stating:
-            kinds = ["score", *COLUMNS]
-            if name not in kinds:
-                raise InputError(f"--logs {one_line(word, width=80)}: no column has this use. {closest(name, kinds)}")
-            columns[name] = value
+        if stating:
+            if kind in ROLES:
+                name, _, attack = name.partition("@")
+                stem = Path(value).stem
+                logs += [GivenLog(kind, name or stem, file, attack, key=name) for file in files_of(Path(value), score)]
+            elif key == "roles":
+                roles = Path(value)
+            elif not name.strip():
+                raise InputError(
+                    f"--logs {one_line(word, width=200)!r}: the name before = is missing. Give {kind}:NAME=VALUE."
+                )
+            elif kind == "task":
+                splits[name] = value
+            elif kind == "score":
+                scales[name] = _scale(word, value)
+            else:
+                kinds = ["score", *COLUMNS]
+                if name not in kinds:
+                    raise InputError(
+                        f"--logs {one_line(word, width=80)}: no column has this use. {closest(name, kinds)}"
+                    )
+                columns[name] = value
         elif word == EXAMPLE:
             folders.append(Path(str(resources.files("vestige.logs") / "example")))
         elif word.strip() and Path(word).is_dir():

@@ -151,7 +151,7 @@ def why_unread(path: Path) -> str:
     if numbers or "summary" in stem:
         return "it is a summary without scores by question; the log by question lies beside it, as in TOFU_EVAL.json"
     if value is None:
-        return f"it is no JSON, no table and no archive of Inspect; {_ADVICE}"
+        return f"it is no JSON, CSV or TSV, and no archive of Inspect; {_ADVICE}"
     names = ", ".join(one_line(str(name), width=30) for name in list(start.first_row)[:8])
     return f"no reader knows its form (it begins with {names or 'no object'}); {_ADVICE}"
 

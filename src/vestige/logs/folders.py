@@ -35,7 +35,7 @@ from vestige.core.text import Record, TextTuple, closest, grouped, one_line
 from vestige.data.tables import DELIMITERS, separated
 from vestige.logs import BESIDE, log_files, reader_of, why_unread
 from vestige.logs.log import GivenLog
-from vestige.logs.open_unlearning import settings_beside, settings_in
+from vestige.logs.open_unlearning import settings_beside, settings_in, settings_within
 
 ROLES_FILE = "roles.csv"
 ROLES = ("target", "retrained", "unlearned", "placebo", "skip")
@@ -415,20 +415,15 @@ def _as_set(path: Path, folder: Path, root: Path, settings: Record) -> _PlacedLo
             "its role; name it in a roles file (roles.csv)"
         )
     if mode in ("train", "finetune"):
-        trained_on = _trained_on(settings)
+        trained_on = re.fullmatch(r"full|retain(\d+)", _trained_on(settings))
         family = _family(named.groupdict() if named else model, settings)
-        at = _step(below)
-        if family and trained_on == "full":
-            return _PlacedLog(path, family, "target", "full (fine-tuned here)", checkpoint=at)
-        retained = re.fullmatch(r"retain(\d+)", trained_on)
-        if family and retained:
-            name = f"{trained_on} (fine-tuned here)"
-            return _PlacedLog(path, family, "retrained", name, retain=int(retained[1]), checkpoint=at)
-        return None
-    if named is not None:
-        # This is unlearning: its folder names base, forget set and method.
-        return None
-    if not re.fullmatch(r"forget\d+", forget):
+        if not (family and trained_on):
+            return None
+        role = "retrained" if trained_on[1] else "target"
+        name = f"{trained_on[0]} (fine-tuned here)"
+        return _PlacedLog(path, family, role, name, retain=int(trained_on[1] or 0), checkpoint=_step(below))
+    # In unlearning, a task in the folder's name gives base, forget set and method.
+    if named is not None or not re.fullmatch(r"forget\d+", forget):
         return None
     if mode == "unlearn" or (model is not None and model["full"]):
         family = _family(model, settings)
@@ -456,16 +451,13 @@ _CHANGE = re.compile(r"load_in_[48]bit$|quant_method$|gguf_file$")
 
 def _path_in(settings: Record, key: re.Pattern[str]) -> str:
     """Return the value of the first such key about the model, or ""."""
-    waiting = [settings.get(part) for part in ("model", "generation", "generation_args")]
-    waiting.append({name: value for name, value in settings.items() if isinstance(value, str)})
-    while waiting:
-        value = waiting.pop()
-        for name, inner in value.items() if isinstance(value, dict) else ():
-            if isinstance(inner, dict):
-                if name != "tokenizer_args":
-                    waiting.append(inner)
-            elif inner and key.match(str(name)):
-                return str(inner)
+    of_model = {}
+    for name, value in settings.items():
+        if isinstance(value, str) or name in ("model", "generation", "generation_args"):
+            of_model[name] = value
+    for name, value in settings_within(of_model, skip="tokenizer_args"):
+        if value and not isinstance(value, dict) and key.match(str(name)):
+            return str(value)
     return ""
 
 
@@ -498,7 +490,7 @@ def _text(config: Any, *keys: str) -> str:
     return ""
 
 
-def _of_muse(path: Path, folders: Sequence[str]) -> _PlacedLog | None:
+def _of_muse(path: Path, folders: Sequence[str]) -> _PlacedLog | _Unplaced | None:
     if "out" in folders:
         corpus, *rest = folders[folders.index("out") + 1 :]
         if rest and (rest[-1] in ("forget", "retain") or _MEMORY.match(rest[-1])):
@@ -511,9 +503,8 @@ def _of_muse(path: Path, folders: Sequence[str]) -> _PlacedLog | None:
     if len(folders) > 1 and _MEMORY.match(folders[-1]) and (role := _plain_role(folders[-2])):
         return _PlacedLog(path, "muse", role, folders[-2], "forget")
     task, below = _innermost(folders)
-    placed = _of_task(path, task, below) if task is not None and task["corpus"] else None
-    if isinstance(placed, _PlacedLog):
-        return placed
+    if task is not None and task["corpus"]:
+        return _of_task(path, task, below)
     return None
 
 

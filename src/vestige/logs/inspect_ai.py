@@ -158,7 +158,7 @@ def _by_scorer(sample: Record) -> Record:
 def _add(reading: LogReading, table: _Samples, name: str, scored: Mapping[str, list[float]]) -> None:
     scores, reasons = [], {}
     # A missing sample has no text, and then no sample of the log is matched by text.
-    whole = all(prompt for prompt, _, _ in table.texts.values())
+    prompts, answers, replies = zip(*table.texts.values(), strict=True)
     partly = sum(item in table.errored for item in scored)
     if partly:
         reading.unread.append(
@@ -178,9 +178,9 @@ def _add(reading: LogReading, table: _Samples, name: str, scored: Mapping[str, l
         Measurement(name, "own words", kind, metric=name),
         scores,
         ids=table.texts,
-        prompts=[prompt for prompt, _, _ in table.texts.values()] if whole else (),
-        answers=[answer for _, answer, _ in table.texts.values()],
-        replies=[reply for _, _, reply in table.texts.values()],
+        prompts=prompts if all(prompts) else (),
+        answers=answers,
+        replies=replies,
         reasons=reasons,
         notes=[note_on(table.notes.get(item), name) for item in table.texts],
     )

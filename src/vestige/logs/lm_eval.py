@@ -68,8 +68,7 @@ def _by_filter(rows: Sequence[Record]) -> dict[str, list[Record]]:
             seen[document] = seen.get(document, 0) + 1
             name = f"filter {seen[document]}"
         by_filter.setdefault(name, []).append(row)
-    sizes = {len(same) for name, same in by_filter.items() if name.startswith("filter ")}
-    if len(sizes) > 1 and seen:
+    if seen and len({*map(len, by_filter.values())}) > 1:
         # There is not one block of documents for each filter: some documents are repeated for no reason.
         return {"none": list(rows)}
     return by_filter
@@ -100,24 +99,12 @@ def _add(reading: LogReading, rows: list[Record], suffix: str) -> None:
             value = next((row.get(metric) for row in rows if row.get(metric) is not None), None)
             reading.unread.append(f"{metric}: {one_line(repr(value), width=40)} is no number")
             continue
-        # Perplexities and counts are not shares, and their level at chance is unknown.
-        if metric not in reading.scales and _note(rows[0], metric) is None and (min(known) < 0 or max(known) > 1):
-            reading.unread.append(
-                f"{metric}: a metric that is no share of each document; for a rating scale state its range, as in "
-                "--logs score:NAME=1..5"
-            )
-            continue
-        reasons = {
-            place: f"document {one_line(about['ids'][place], width=40)} has no score"
-            for place, score in enumerate(scores)
-            if score is None
-        }
         notes = [_note(row, metric) for row in rows]
         measurement = Measurement(f"{metric}{suffix}", asked, hits_or_graded(known), metric=metric)
         # A pick among options can be right by chance.
         picked = chance if measurement.score_type == "hit" else None
-        reading.add("forget", measurement, scores, reasons=reasons, notes=notes, chance=picked, **about)
-    settings = first[0][1] if first and len(first[0]) > 1 else None
+        reading.add("forget", measurement, scores, notes=notes, chance=picked, **about)
+    settings = first[0][1] if len(first[0]) > 1 else None
     if isinstance(settings, dict):
         reading.settings |= {key: str(settings[key]) for key in ALIKE if key in settings}
 
@@ -190,17 +177,13 @@ def _add_options(
     if right is None:
         reading.unread.append("the log-likelihoods of options: no field names the right option")
         return
-    scores: list[float | None] = []
-    bits: list[float | None] = []
-    for values, place in zip(options, right, strict=True):
-        known = place is not None and not np.isnan(values).any() and np.isfinite(values).any()
-        if not known or place is None:
-            scores.append(None)
-            bits.append(None)
+    scores, bits = np.full((2, len(options)), np.nan)
+    for n, (values, place) in enumerate(zip(options, right, strict=True)):
+        if place is None or np.isnan(values).any() or not np.isfinite(values).any():
             continue
         shares = np.exp(values - values.max())
-        scores.append(float(shares[place] / shares.sum()))
-        bits.append(min(0.0, float(values[place]) / math.log(2)))
+        scores[n] = shares[place] / shares.sum()
+        bits[n] = min(0.0, values[place] / math.log(2))
     share = Measurement(
         f"probability among options{suffix}", asked, "probability", metric="softmax of log-likelihoods", version="1"
     )

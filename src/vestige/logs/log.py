@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
+from unicodedata import normalize
 
 import numpy as np
 from jaxtyping import Float
@@ -314,9 +315,6 @@ class LogReading:
             self.unread.append(f"{label}: some scores have a per cent sign and others have none; write all alike")
             return
         values = _numbers(scores)
-        if not values.size:
-            self.unread.append(f"{label}: the score has no questions")
-            return
         if np.isnan(values).all():
             self.unread.append(f"{label}: the score is missing on all {len(values)} questions")
             return
@@ -345,7 +343,7 @@ class LogReading:
             low, high = scale.low, scale.high
         outside = np.flatnonzero((values < low) | (values > high) | np.isinf(values))
         if outside.size:
-            self.unread.append(f"{label}: {_outside(values, low, high)}")
+            self.unread.append(f"{label}: {_outside(measurement.name, values, low, high)}")
             return
         if scale is not None:
             values = (values - scale.low) / (scale.high - scale.low)
@@ -435,16 +433,11 @@ class LogReading:
 
 
 def _noted(path: Path, note: Record) -> Noted:
-    chance = note.get("chance")
-    if chance is not None and (not isinstance(chance, int | float) or not math.isfinite(chance)):
-        raise InputError(
-            f"{path}: the chance {one_line(str(chance), width=40)} is not a number. The export was changed."
-        )
-    drawn_from = note.get("drawn_from") or 0
-    if not isinstance(drawn_from, int):
-        raise InputError(f"{path}: a question is drawn from a number of questions. The export was changed.")
-    fact, group, scope = (str(note.get(key) or "") for key in ("fact", "group", "scope"))
-    return Noted(fact, group, chance, scope, drawn_from)
+    stated = {key: note[key] for key in Noted._fields if note.get(key) is not None}
+    noted = typed(path, Noted, stated, remedy="The export was changed.")
+    if not math.isfinite(noted.chance or 0.0):
+        raise InputError(f"{path}: the chance {noted.chance} is not a number. The export was changed.")
+    return noted
 
 
 def note_on(note: Any, measurement: str) -> Fields | None:
@@ -525,22 +518,22 @@ def _numbers(scores: list[Any]) -> Scores:
     return np.array(scores, dtype=float)
 
 
-def _outside(values: Scores, low: float, high: float) -> str:
+def _outside(name: str, values: Scores, low: float, high: float) -> str:
     """Why scores outside of a range cannot be used, and the option with which they can."""
     known = values[np.isfinite(values)]
     if (low, high) == (-math.inf, math.inf):
         return f"the score is not a finite number on {int(np.isinf(values).sum())} of {len(values)} questions"
     beyond = int(((values < low) | (values > high) | np.isinf(values)).sum())
     least, most = (f"{known.min():g}", f"{known.max():g}") if known.size else ("infinity", "infinity")
-    levels = np.unique(known)
+    levels, stated = np.unique(known), f"score:{one_line(name, width=60)}"
     kind = "share in [0, 1]" if (low, high) == (0.0, 1.0) else f"number in [{low:g}, {high:g}]"
     said = f"the score is no {kind} on {beyond} of {len(values)} questions (they lie between {least} and {most})"
     if levels.size <= 11 and np.array_equal(levels, np.round(levels)):
-        said += "; for a rating scale state its range, as in --logs score:NAME=1..5"
+        said += f"; for a rating scale state its range, as in --logs {stated}=1..5"
     elif known.size and known.min() >= 0 and known.max() <= 100:
-        said += "; for per cent state the range, as in --logs score:NAME=0..100"
+        said += f"; for per cent state the range, as in --logs {stated}=0..100"
     elif known.size and known.max() <= 0:
-        said += "; for log-probabilities give --logs score:NAME=nats"
+        said += f"; for log-probabilities give --logs {stated}=nats"
     return said
 
 
@@ -583,7 +576,7 @@ def read_prompt(prompt: str) -> Prompt:
         >>> read_prompt("[INST] Ships lie in bays. Question: Where? Answer: [/INST]").identity
         'Ships lie in bays. Where?'
     """
-    prompt = _rendered(prompt)
+    prompt = normalize("NFC", _rendered(prompt))
     start, end = _span(prompt, _TURNS)
     turn = prompt[start:end]
     begin, close = _span(turn, _PLAIN)

@@ -7,8 +7,8 @@ paper's Min-40 % score, reversed so that more is likelier a member.
 
 from pathlib import Path
 
-from vestige.logs.log import Beginning, How, Log, LogReading, listed, number_of, read_value
-from vestige.logs.open_unlearning import KNOWLEDGE, OVERLAP, VERBATIM, membership
+from vestige.logs.log import Beginning, How, Log, LogReading, listed, read_value
+from vestige.logs.open_unlearning import KNOWLEDGE, OVERLAP, VERBATIM, membership, turned
 
 MEMORIES = {"knowmem": KNOWLEDGE, "verbmem": VERBATIM}
 SPLITS = {"forget": "forget", "retain": "retain", "f": "forget", "r": "retain"}
@@ -69,9 +69,8 @@ def _texts(path: Path, reading: LogReading) -> Log:
         rows = listed(file, read_value(file), ("text", "ppl")) if file.is_file() else []
         scores = []
         for row in rows:
-            surprise = number_of(row["ppl"].get("Min-40%")) if isinstance(row["ppl"], dict) else None
             # A lower surprise makes membership more likely.
-            scores.append(None if surprise is None else -surprise)
+            scores.append(turned(row["ppl"].get("Min-40%")) if isinstance(row["ppl"], dict) else None)
         if scores:
             reading.add(split, membership("min_k"), scores, prompts=[row["text"] for row in rows])
     return reading.log()

@@ -13,7 +13,7 @@ its own. With p(right) of a reworded true answer and p(wrong) of wrong ones:
 `truth` is right / (right + wrong) in all three, a share in [0, 1]: R gives 1 / (1 + R).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -58,8 +58,7 @@ KNOWLEDGE = _measured("knowledge, rougeL", "own words", "overlap", "ROUGE-L")
 VERBATIM = replace(KNOWLEDGE, name="verbatim, rougeL")
 # Names are in lower case, since forks vary the case.
 METRICS = {
-    "q_a_prob": _Metric(PROBABILITY, ("prob",)),
-    "qa_prob": _Metric(PROBABILITY, ("prob",)),
+    **dict.fromkeys(("q_a_prob", "qa_prob"), _Metric(PROBABILITY, ("prob",))),
     "q_a_prob_normalised": _Metric(OPTIONS, ("prob",)),
     "q_a_para_prob": _Metric(PARAPHRASE, ("prob",)),
     **dict.fromkeys(("q_a_rouge", "qa_rouge", "rouge"), _Metric(OVERLAP, ("rougeL_recall", "rougeL_f1"))),
@@ -115,7 +114,7 @@ def _read_metric(reading: LogReading, stored: Record, name: str, metric: Record)
     if name.startswith("mia_"):
         for side in ("forget", "holdout"):
             ids, values = _rows(metric.get(side))
-            scores = [_turned(row.get("score")) for row in values]
+            scores = [turned(row.get("score")) for row in values]
             if scores:
                 reading.add(side, membership(measure), scores, ids=ids)
         return
@@ -159,7 +158,8 @@ def _rows(metric: Any) -> tuple[list[str], list[Record]]:
     return keys, [row if isinstance(row, dict) else {} for row in rows]
 
 
-def _turned(score: Any) -> float | None:
+def turned(score: Any) -> float | None:
+    """Return a score with the other sign, or None if it is no number."""
     number = number_of(score)
     if number is None:
         return None
@@ -174,6 +174,9 @@ def _add(
     scores: Sequence[Any] = [row.get(column) for row in rows]
     chance, otherwise = None, None
     measurement = metric.measurement
+    if column != metric.keys[0]:
+        # An F1 is below the recall of the same reply, so the two are not comparable.
+        measurement = replace(measurement, metric=column)
     if measurement is TRUTH:
         scores, otherwise = _truths(reading.path, source, keys, scores)
     elif measurement is CHOICE:
@@ -246,8 +249,7 @@ def _fitting(path: Path, log: Record, name: str, keys: Sequence[str], values: Sc
     setting = "" if file is None else _named_aggregator(settings_in(file), name)
     if setting:
         return {_DEFINITIONS[setting]}
-    stored = log[name].get("agg_value")
-    aggregate = number_of(stored)
+    aggregate = number_of(log[name].get("agg_value"))
     if aggregate is None or not np.isfinite(aggregate):
         return {_RATIO, _SHARE}
     inverse = 1 / np.maximum(known, 1e-300)
@@ -291,9 +293,6 @@ def _losses(metric: Any) -> NumberByName:
     found = {}
     for key, row in zip(keys, rows, strict=True):
         loss = row.get("avg_loss")
-        if isinstance(loss, float):
-            found[key] = loss
-            continue
         losses = in_order(loss) if isinstance(loss, list | dict) else [loss]
         known = [number for number in map(number_of, losses) if number is not None]
         if known:
@@ -309,18 +308,22 @@ def settings_beside(path: Path) -> Path | None:
 
 def _named_aggregator(settings: Any, name: str) -> str:
     """Return the value of `aggregator` in the metric's settings, at any depth."""
+    for key, metric in settings_within(settings):
+        if key == name and isinstance(metric, dict) and metric.get("aggregator") in _DEFINITIONS:
+            return str(metric["aggregator"])
+    return ""
+
+
+def settings_within(settings: Any, *, skip: str = "") -> Iterator[tuple[str, Any]]:
+    """The names and values of settings at any depth, without what is below `skip`."""
     waiting, seen = [settings], set()
     while waiting:
         value = waiting.pop()
         # YAML may contain one object many times.
-        if not isinstance(value, dict) or id(value) in seen:
-            continue
-        seen.add(id(value))
-        metric = value.get(name)
-        if isinstance(metric, dict) and metric.get("aggregator") in _DEFINITIONS:
-            return str(metric["aggregator"])
-        waiting += value.values()
-    return ""
+        if isinstance(value, dict) and id(value) not in seen:
+            seen.add(id(value))
+            yield from value.items()
+            waiting += [inner for name, inner in value.items() if name != skip]
 
 
 _LARGEST = 2**20

@@ -6,6 +6,7 @@ holds an object of models, each with its splits, each with its rows. The role se
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -42,8 +43,7 @@ SCORES: Mapping[str, Measurement] = {
     "probability": PROBABILITY,
     "prob": PROBABILITY,
     "answer_prob": PROBABILITY,
-    "rouge_l": OVERLAP,
-    "rougel": OVERLAP,
+    **dict.fromkeys(("rouge_l", "rougel"), replace(OVERLAP, metric="ROUGE-L")),
     "rougel_recall": OVERLAP,
     "rouge_l_recall": OVERLAP,
     "exact_match": Measurement("exact match", "own words", "hit"),
