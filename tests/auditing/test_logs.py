@@ -206,8 +206,9 @@ def samples(tmp_path):
     def write(name, temperature, share, seed, questions=QUESTIONS):
         scores = np.random.default_rng(seed).random(len(questions)) < 0.05 + 0.9 * share
         about = {"target": "t", "metrics": ["acc"]}
+        how = {"temperature": temperature, "max_gen_toks": 9}
         rows = [
-            {"doc_id": n, "arguments": {"a": {"p": questions[n], "k": {"temperature": temperature}}}, "acc": x, **about}
+            {"doc_id": n, "arguments": {"a": {"p": questions[n], "k": how}}, "acc": x, **about}
             for n, x in enumerate(scores.astype(float).tolist())
         ]
         file = tmp_path / f"samples_{name}.jsonl"
@@ -244,16 +245,16 @@ def test_of_several_tasks_each_is_judged_in_the_split_that_is_named(tmp_path, sa
     assert json.loads(stored.read_text())["tasks"] == {"mmlu": "retain", "tofu": "forget"}
 
 
-def test_other_temperatures_are_refused(tmp_path, samples):
-    logs = [
-        GivenLog("target", "full", samples("t", 0.0, 1.0, 0)),
-        GivenLog("retrained", "never", samples("c", 0.0, 0.0, 1)),
-    ]
+def test_other_temperatures_and_shorter_replies_are_refused(tmp_path, samples):
+    logs = [GivenLog("target", "t", samples("t", 0.0, 1.0, 0)), GivenLog("retrained", "r", samples("c", 0.0, 0.0, 1))]
     warm = GivenLog("unlearned", "warm", samples("s", 0.7, 0.5, 2))
     with pytest.raises(Unfit, match=r"was asked with temperature=0\.7, and the target with temperature=0\.0"):
         judged(tmp_path, [*logs, warm])
     cool = GivenLog("unlearned", "cool", samples("u", 0.0, 0.5, 3))
     assert outcomes(judged(tmp_path, [*logs, cool])) == {"cool": "fails"}
+    cool.path.write_text(cool.path.read_text().replace('"max_gen_toks": 9', '"max_gen_toks": 1'))
+    with pytest.raises(Unfit, match="was asked with max_gen_toks=1, and the target with max_gen_toks=9"):
+        judged(tmp_path, [*logs, cool])
 
 
 def test_what_no_unlearned_model_was_asked_keeps_no_claim_open_and_is_named(tmp_path, logs, put):

@@ -29,7 +29,7 @@ from vestige.logs.log import (
     refuse_repeated,
 )
 
-ALIKE = ("temperature", "do_sample", "top_p", "top_k")
+ALIKE = ("temperature", "do_sample", "top_p", "top_k", "max_gen_toks", "until")
 """The arguments that must be equal in two compared logs."""
 _NAMED = re.compile(r"samples_(.+?)(?:_\d{4}-\d\d-\d\dT[\d.-]+)?")
 
