@@ -93,7 +93,7 @@ def test_the_first_screen_answers_without_the_script(page):
     assert [said for _, _, _, said in cells[4:8]] == ["fail", "inconclusive", "inconclusive", "fail"]
     assert all(f'id="{anchor}"' in page for _, anchor, _, _ in cells)
     plain = first.replace("\N{NARROW NO-BREAK SPACE}", " ")
-    assert "Pass: each test shows less than 20 % left or lost (6 bits, 64 times as likely). That can" in plain
+    assert "Pass: each test surely shows less than 20 % (6 bits, 64 times as likely), which can" in plain
     assert "No earlier judgement is recorded" in first
     assert "The attacks: not known, because none was tried on a model that hides the facts." in first
     assert all(plain_sentence(sentence, {}) in first for sentence in UNTESTED)

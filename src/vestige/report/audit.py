@@ -687,9 +687,9 @@ def margins_said(outcome: AuditOutcome) -> list[str]:
     bits = outcome.margins_bits or (float(t["delta_bits"]), float(t["delta_wide_bits"]))
     same = f"{margin} and {wide} of what the target knows more of such answers than the controls"
     return [
-        f"Pass: each test shows less than {wide} left or lost ({bits[1]:g} bits, {2 ** bits[1]:,.0f} times as likely). "
-        "That can still be a leak.",
-        f"Fail, tested first: one test shows more than {margin} ({bits[0]:g} bits).",
+        f"Fail, tested first: one test surely shows more than {margin} left or lost ({bits[0]:g} bits).",
+        f"Pass: each test surely shows less than {wide} ({bits[1]:g} bits, {2 ** bits[1]:,.0f} times as likely), which can "
+        "still be a leak.",
         "Inconclusive: neither, or one fact or contract decides, which may be luck with fewer than seven controls.",
         *([f"The bits are {same}."] if outcome.margins_bits else []),
         typeset(BOUNDS_SAID),
@@ -722,7 +722,7 @@ def _caption(outcome: AuditOutcome, steps: Sequence[HarderStep]) -> str:
         return f"What is left of the facts, asked harder from step to step. {forms}"
     amounts = list(dict.fromkeys((per_cent(min(usual)), per_cent(max(usual)))))
     seen = f"The usual test, a plain question, sees {' to '.join(amounts)} of the facts left"
-    return f"{seen}; the strongest question, named in the column, up to {per_cent(max(strongest))}. {forms}"
+    return f"{seen}; the strongest (see “not expressed”) up to {per_cent(max(strongest))}. {forms}"
 
 
 def _reading(outcome: AuditOutcome, steps: Sequence[HarderStep]) -> str:
