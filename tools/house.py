@@ -28,7 +28,7 @@ BARS = {
     "class names used more than once": (5, 5),
     "circles of imports": (0, 0),
     "lines of code a comment": (32, 30),
-    "lines of tests": (40_940, 32_000),
+    "lines of tests": (40_950, 32_000),
 }
 """Of src, unless the name says otherwise. Tokens and code lines exclude blanks, comments and docstrings."""
 VAGUE = {

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import time
 
 import pandas
@@ -9,6 +10,7 @@ import pytest
 from tests.small import nano, squares, written
 
 import vestige
+from vestige.core import progress
 from vestige.core.errors import InputError, NothingToTeach, PartialFailure
 from vestige.core.progress import Pace, progress_bar
 from vestige.experiments import EXPERIMENTS, find_experiment
@@ -252,3 +254,14 @@ def test_the_time_left_follows_the_pace_of_now_and_not_the_work_of_an_earlier_ru
     assert pace.left(0.7, 10) == ""
     # 0.05 in the 30 seconds since half of the time: the other 0.25 take 150.
     assert pace.left(0.75, 40) == "about 2 min left"
+
+
+@pytest.mark.parametrize(("speaking", "printed"), [(True, [0, 30, 60]), (False, [20, 50])])
+def test_a_log_file_has_a_line_every_half_minute(capfd, monkeypatch, speaking, printed):
+    clock = iter(range(0, 100, 10))
+    monkeypatch.setattr(progress, "SPEAKING", speaking)
+    monkeypatch.setattr(progress.time, "monotonic", lambda: float(next(clock)))
+    with progress_bar("finetune") as show:
+        for tenth in range(8):
+            show(tenth / 10, "")
+    assert re.findall(r"finetune: (\d+) %", capfd.readouterr().err) == [str(share) for share in printed]

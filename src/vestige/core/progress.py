@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from vestige.core.text import one_line
 
 SPEAKING = False
-"""Whether notes are printed, and progress if stderr is not a terminal. The command line sets it, unless `--quiet`."""
+"""Whether notes are printed, and progress at once if stderr is not a terminal. The command line sets it."""
 QUIET = False
 """Whether there is no progress at all: `vestige --quiet`."""
 LISTENER: "OnShare | None" = None
@@ -46,7 +46,7 @@ def progress_bar(title: str, *, visible: bool = True) -> Iterator[Show]:
     started, pace = time.monotonic(), Pace()
     # Jupyter shows the bar in the notebook's output.
     if not (console.is_terminal or console.is_jupyter):
-        yield _plain_lines(title, started) if SPEAKING else lambda _share, _note: None
+        yield _plain_lines(title, started)
         return
     columns = (
         TextColumn("{task.description}"),
@@ -68,8 +68,9 @@ def progress_bar(title: str, *, visible: bool = True) -> Iterator[Show]:
 
 
 def _plain_lines(title: str, started: float) -> Show:
-    # The first line comes at once, then one every half minute: a log must stay readable.
-    last, pace = -30.0, Pace()
+    # One line every half minute: a log must stay readable. The first line of a command comes at once, and Python calls
+    # that take less than half a minute print none.
+    last, pace = -30.0 * SPEAKING, Pace()
 
     def show(share: float, note: str) -> None:
         nonlocal last

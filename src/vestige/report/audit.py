@@ -688,8 +688,8 @@ def margins_said(outcome: AuditOutcome) -> list[str]:
     same = f"{margin} and {wide} of what the target knows more of such answers than the controls"
     return [
         f"Fail, tested first: one test surely shows more than {margin} left or lost ({bits[0]:g} bits).",
-        f"Pass: each test surely shows less than {wide} ({bits[1]:g} bits, {2 ** bits[1]:,.0f} times as likely), which can "
-        "still be a leak.",
+        f"Pass: each test surely shows less than {wide} ({bits[1]:g} bits, {2 ** bits[1]:,.0f} times as likely), which "
+        "can still be a leak.",
         "Inconclusive: neither, or one fact or contract decides, which may be luck with fewer than seven controls.",
         *([f"The bits are {same}."] if outcome.margins_bits else []),
         typeset(BOUNDS_SAID),
