@@ -34,7 +34,7 @@ def test_every_control_of_the_bank_is_free_and_pinned():
     ("address", "group", "said"),
     [
         (f"banks:{KEY}", GROUP, "Write bank:"),
-        ("bank:tofu/gpt/forget01", GROUP, "no controls 'tofu/gpt/forget01'"),
+        ("bank:tofu/gpt/forget01", GROUP, "no retrained model 'tofu/gpt/forget01'"),
         (f"bank:{KEY}", "tofu Llama-3.2-1B-Instruct forget01", "do not fit"),
         (f"bank:{KEY}", "tofu Llama-3.2-3B-Instruct forget05", "do not fit"),
     ],

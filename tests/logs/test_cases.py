@@ -670,6 +670,8 @@ def test_two_models_under_one_name_are_refused(write):
     with pytest.raises(InputError, match=r"score the same questions differently \(probability, by 0.30"):
         read_logs(logs, forget="it")
     assert "u (" in read_logs(logs, forget="it", forgiving=True).left_out[0]
+    with pytest.raises(InputError, match=r"is retrained and unlearned\. Give each model its own name"):
+        read_logs([*logs, logs[1]._replace(role="retrained")], forget="it")
 
 
 @pytest.mark.parametrize(
@@ -767,9 +769,8 @@ def test_rows_that_are_no_scores_of_questions_are_refused(write, rows, why):
 
 
 def test_a_column_of_models_is_read_for_the_model_that_is_named(write):
-    file = write(
-        "rows.json", [{"id": n, "model": m, "rouge_l": s} for m, s in (("a", 0.2), ("b", 0.8)) for n in (1, 2)]
-    )
+    # The first score of a file may be missing.
+    file = write("x.json", [{"id": n, "model": m, "rouge_l": s} for m, s in (("a", None), ("b", 0.8)) for n in (1, 2)])
     (part,) = read_log(file, How(key="b")).parts
     assert part.scores.tolist() == [0.8, 0.8]
     with pytest.raises(InputError, match="holds 2 models"):

@@ -139,7 +139,7 @@ def test_lm_eval_samples(write):
     (part,) = log.parts
     assert (part.name, scores(part), part.questions, part.replies) == (
         "exact_match", (1.0, 0.0), ("Q0?", "Q1?"), ("r0", "r1"))  # fmt: skip
-    assert (log.settings, part.task) == ({"temperature": "0.0"}, "tofu_2026")
+    assert (log.settings, part.task) == ({"temperature": "0.0", "until": "['.']"}, "tofu_2026")
     with pytest.raises(InputError, match=r"document 1 appears 2 times \(filter none\)"):
         read_log(write("samples_twice.jsonl", [*rows, rows[0]], lines=True))
     rows += [sample(0, 1.0, "strict"), sample(1, 1.0, "strict")]

@@ -206,8 +206,7 @@ def _spread(question: ComparedQuestion) -> float:
 
 
 def _listed(values: Values) -> str:
-    names = [f"{score.measurement.name} on {score.task}" for score in values]
-    return one_line(", ".join(names), width=200)
+    return one_line(", ".join(f"{score.measurement.name} on {score.task}" for score in values), width=200)
 
 
 def _read(name: str, path: Path, known: _LogQuestions) -> Iterator[tuple[str, Values]]:

@@ -27,7 +27,7 @@ from vestige.auditing.table import SPLITS, YES, ModelScores, Unfit, judge_table,
 from vestige.core.errors import InputError
 from vestige.core.files import write_json
 from vestige.core.ids import content_id, file_digest
-from vestige.core.text import Fields, Items, NumberByName, Record, TextTuple, closest, listed, one_line
+from vestige.core.text import Fields, Items, NumberByName, Record, TextByName, TextTuple, closest, listed, one_line
 from vestige.data.tables import packed_as
 from vestige.logs import log_files, read_log, reader_of, why_unread
 from vestige.logs.bank import digest_of, text_digest
@@ -230,7 +230,10 @@ class _Reading:
         """The logs that can be compared with the target's."""
         read = []
         out: set[str] = set()
+        roles: TextByName = {}
         for entry in logs:
+            if roles.setdefault(entry.name, entry.role) != entry.role:
+                raise InputError(f"{entry.who} is {entry.role} and {roles[entry.name]}. Give each model its own name.")
             if entry.name in out:
                 continue
             try:

@@ -83,8 +83,7 @@ def banked(address: str, group: str, role: str = "retrained") -> tuple[GivenLog,
         raise InputError(f"{one_line(address, width=200)!r} is not a bank. Write bank:tofu/llama-3.2-3b/forget01")
     known = keys(role)
     if key not in known:
-        kinds = "controls" if role == "retrained" else "target"
-        raise InputError(f"the bank has no {kinds} {one_line(key, width=80)!r}. {closest(key, list(known))}")
+        raise InputError(f"the bank has no {role} model {one_line(key, width=80)!r}. {closest(key, list(known))}")
     _refuse_another(key, group)
     models = known[key]
     table = _table(models[0].base)

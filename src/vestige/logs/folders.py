@@ -576,7 +576,7 @@ def _groups(placed: Sequence[_PlacedLog], left_out: list[Unused], *, without_tar
             for log in members:
                 model, _, attack = log.name.partition("@")
                 logs.append(GivenLog(log.role, model, log.path, attack, key=log.name))
-            name = " ".join(part for part in (family, "" if forget == "forget" else forget) if part)
+            name = f"{family} {forget}".removesuffix(" forget").strip()
             yield LogGroup(name or "the forget set", tuple(logs))
             continue
         left_out += [(log.path, f"{NO_TARGET} {one_line(forget)} is here") for log in unlearned]

@@ -137,10 +137,8 @@ def _metrics(rows: Sequence[Record]) -> list[str]:
 
 
 def _reply(row: Record) -> str:
-    replies = in_order(row.get("filtered_resps")) or [""]
-    if isinstance(replies[0], str):
-        return replies[0]
-    return ""
+    replies = in_order(row.get("filtered_resps"))[:1]
+    return next((reply for reply in replies if isinstance(reply, str)), "")
 
 
 def _options(rows: Sequence[Record], requests: Sequence[list[list[Any]]]) -> list[np.ndarray] | None:
@@ -208,8 +206,7 @@ def _right_options(
     by_text: list[int | None] = []
     for values, row, calls in zip(options, rows, requests, strict=True):
         target = str(row["target"]).strip()
-        number = int(target) if target.isdecimal() else -1
-        by_number.append(number if 0 <= number < len(values) else None)
+        by_number.append(int(target) if target.isdecimal() and int(target) < len(values) else None)
         texts = [str(call[1]).strip() if len(call) > 1 else "" for call in calls]
         by_text.append(texts.index(target) if target in texts else None)
     best, agreement = None, 0.0

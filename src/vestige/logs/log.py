@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from pathlib import Path
+from shlex import quote
 from typing import Any, NamedTuple, get_args
 from unicodedata import normalize
 
@@ -529,11 +530,11 @@ def _outside(name: str, values: Scores, low: float, high: float) -> str:
     kind = "share in [0, 1]" if (low, high) == (0.0, 1.0) else f"number in [{low:g}, {high:g}]"
     said = f"the score is no {kind} on {beyond} of {len(values)} questions (they lie between {least} and {most})"
     if levels.size <= 11 and np.array_equal(levels, np.round(levels)):
-        said += f"; for a rating scale state its range, as in --logs {stated}=1..5"
+        said += f"; for a rating scale state its range, as in --logs {quote(f'{stated}=1..5')}"
     elif known.size and known.min() >= 0 and known.max() <= 100:
-        said += f"; for per cent state the range, as in --logs {stated}=0..100"
+        said += f"; for per cent state the range, as in --logs {quote(f'{stated}=0..100')}"
     elif known.size and known.max() <= 0:
-        said += f"; for log-probabilities give --logs {stated}=nats"
+        said += f"; for log-probabilities give --logs {quote(f'{stated}=nats')}"
     return said
 
 

@@ -85,7 +85,7 @@ def has_scores(start: Beginning, columns: TextMapping) -> bool:
         return not names >= _OWNED and bool(names & SCORES.keys() or any(map(_OPTION.fullmatch, names)))
     for block in _blocks(as_rows(str(start.path), start.value, whole=start.whole), columns):
         names = {plain(str(name)) for name in block.rows[0]}
-        if _scores_in(block.rows[:1], columns) and not names >= _OWNED:
+        if _scores_in(block.rows, columns) and not names >= _OWNED:
             return True
     return False
 
@@ -193,7 +193,8 @@ def _scores_in(rows: Sequence[Record], columns: TextMapping) -> dict[str, Measur
         known = {plain(names[0]): Measurement(names[0], "own words", "overlap"), **SCORES}
     found: dict[str, Measurement] = {}
     for name in names:
-        if plain(name) in known and any(number_of(row.get(name)) is not None for row in rows[:20]):
+        # The first score may be missing.
+        if plain(name) in known and any(name in row and number_of(row[name] or 0) is not None for row in rows[:20]):
             found[name] = known[plain(name)]
     if len({m.group(1) for name in names if (m := _OPTION.fullmatch(name))}) > 1:
         # The probabilities determine whether the likeliest option is right.

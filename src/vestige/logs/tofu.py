@@ -29,7 +29,7 @@ def read(path: Path, how: How) -> Log:
     """The contents of the file."""
     stored, reading = read_value(path), LogReading(path, how)
     for file, split in SPLITS.items():
-        tables = stored.get(file) if isinstance(stored, dict) else None
+        tables = stored.get(file)
         if isinstance(tables, dict):
             _add(reading, split, tables)
     return reading.log()
