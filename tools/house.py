@@ -17,8 +17,8 @@ import networkx as nx
 ROOT = Path(__file__).parents[1]
 BARS = {
     # what is counted: the limit today, and the bar
-    "tokens": (423_500, 330_000),
-    "tokens of src, benchmarks and tools": (489_300, 400_000),
+    "tokens": (423_530, 330_000),
+    "tokens of src, benchmarks and tools": (489_340, 400_000),
     "lines of code": (42_440, 33_000),
     "tokens in ten lines": (100, 90),
     "nested comprehensions in 10,000 lines": (17, 20),

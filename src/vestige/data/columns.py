@@ -644,7 +644,7 @@ class _OptionCells(Cells):
             stated = _label_or_text(stated, texts)
         by_label = None
         by_text = None
-        if isinstance(stated, str | int) and not isinstance(stated, bool):
+        if type(stated) in (str, int):
             by_label = places.get(str(stated).strip().upper())
         if isinstance(stated, str) and stated in texts:
             by_text = texts.index(stated)

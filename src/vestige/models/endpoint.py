@@ -249,7 +249,7 @@ def _choice(body: Any) -> Fields:
 
 def _are_ids(value: Any) -> bool:
     # Python treats JSON's true as the number 1.
-    return isinstance(value, list) and all(isinstance(i, int) and not isinstance(i, bool) and i >= 0 for i in value)
+    return isinstance(value, list) and all(type(i) is int and i >= 0 for i in value)
 
 
 def _margin(logprobs: Any) -> float | None:

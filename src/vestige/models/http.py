@@ -363,9 +363,7 @@ def used_tokens(body: Any) -> tuple[int | None, int | None]:
     """Return the tokens sent and received, from a reply's `usage`. An implausible value is None."""
     usage = body.get("usage") if isinstance(body, dict) else None
     counts = [usage.get(name) if isinstance(usage, dict) else None for name in ("prompt_tokens", "completion_tokens")]
-    sent, received = (
-        n if isinstance(n, int) and not isinstance(n, bool) and 0 <= n <= _MOST_TOKENS else None for n in counts
-    )
+    sent, received = (n if type(n) is int and 0 <= n <= _MOST_TOKENS else None for n in counts)
     return sent, received
 
 
@@ -375,7 +373,7 @@ def numbers(found: Any, n: int) -> list[float]:
         raise Rejected(f"{n} log-probabilities are needed")
     for value in found:
         # Rounding can leave a value slightly above 0, and JSON's NaN and infinities are parsed as numbers.
-        if not isinstance(value, int | float) or isinstance(value, bool) or not -1e6 < value < 1e-2:
+        if type(value) not in (int, float) or not -1e6 < value < 1e-2:
             raise Rejected(f"{value!r} is no log-probability")
     return [min(0.0, float(value)) for value in found]
 

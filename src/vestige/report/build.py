@@ -82,27 +82,30 @@ class Redactor:
         # A reply may be `all` or `target`, which elsewhere name a part of the run. Forgotten persons have no such
         # names.
         subjects = (replace(s, spec=replace(s.spec, forgotten=())) for s in contents.evidence.subjects)
-        self._texts = self._everything - frozenset(_strings(replace(contents.evidence, subjects=tuple(subjects))))
+        texts = self._everything - frozenset(_strings(replace(contents.evidence, subjects=tuple(subjects))))
+        # A sentence has the hidden characters of a text as dots.
+        self._texts = {form: text for text in sorted(texts) for form in (one_line(text, width=len(text)), text)}
         ordered = sorted(self._texts, key=lambda text: (-len(text), text))
-        spelled = "|".join(re.escape(text) for text in ordered if len(text) >= _SHORTEST)
-        short = "|".join(re.escape(text) for text in ordered if len(text) < _SHORTEST)
+        spelled = "|".join(re.escape(text) for text in ordered if len(text) >= _SHORTEST) or "(?!)"
+        short = "|".join(re.escape(text) for text in ordered if len(text) < _SHORTEST) or "(?!)"
         # Only whole words match, so that a name does not split a longer word. A short name is found in a selector.
-        patterns = []
-        if spelled:
-            patterns.append(rf"(?<!\w)(?:{spelled})(?!\w)")
-        if short:
-            patterns.append(rf"(?:(?<=person:)|(?<=edge:))(?:{short})(?!\w)")
-        self._inside = re.compile("|".join(patterns) or "(?!)")
+        self._inside = re.compile(rf"(?<!\w)(?:{spelled})(?!\w)|(?:(?<=person:)|(?<=edge:))(?:{short})(?!\w)")
+        # A sentence may also cut a text off. Everything from its first letters on goes.
+        begun = "|".join({re.escape(text[:_SHORTEST]) for text in ordered if len(text) > _SHORTEST}) or "(?!)"
+        self._cut = re.compile(rf"(?<!\w)(?:{begun})[^…]*…")
 
     def digest(self, text: str) -> str:
         """Return the code of a text: the first 24 hexadecimal digits of its HMAC-SHA256."""
+        text = self._texts.get(text, text)
         return f"[text {hmac.new(self._key, text.encode(), hashlib.sha256).hexdigest()[:24]}]"
 
     def text(self, text: str) -> str:
         """Return a text without the run's texts."""
         if text in self._texts:
             return self.digest(text)
-        return self._inside.sub(lambda found: self.digest(found[0]), text)
+        for pattern in (self._inside, self._cut):
+            text = pattern.sub(lambda found: self.digest(found[0]), text)
+        return text
 
     def __call__(self, value: _T) -> _T:
         """Return the same record, mapping or list with every text in it replaced, including keys."""
