@@ -216,7 +216,7 @@ def refuse_special_files(folder: Path) -> None:
     """Reject a model folder that contains a device, a pipe, a broken link or a text of more than 128 MiB.
 
     transformers would hang on a pipe, read a device without end, and take a broken link for an absent file. A text
-    takes twice its size in memory, and the largest known tokeniser (Gemma 3) has 33 MB.
+    takes twice its size in memory, and tokenisers of the hub have up to about 35 MB.
     """
     for path in sorted([*folder.iterdir(), *folder.glob("additional_chat_templates/*")]):
         if path.is_dir():
