@@ -280,7 +280,7 @@ def _part(n: int, forget: Sequence[Item], seed: int) -> ShownAndTested:
     if not pool or not tested:
         raise InputError(
             f"the {len(forget)} forget items cannot be split into items to show and some to ask that do not follow "
-            "from those"
+            "from those. Give more forget items, or other relearn items"
         )
     note = ""
     if dropped:

@@ -159,7 +159,7 @@ def parsed(source: str, text: str, *, line: int | None = None) -> Any:
             where = source
         else:
             where = f"{source}, line {line}"
-        raise InputError(f"{where}: not JSON that can be used ({reason})") from error
+        raise InputError(f"{where}: not JSON that can be used ({reason}). Correct it") from error
 
 
 def separated(source: str, content: bytes, delimiters: str) -> Iterator[tuple[int, list[str]]]:

@@ -66,7 +66,7 @@ class QASettings(Reads):
             if not normalised(item.answer):
                 raise InputError(
                     f"the question {one_line(item.question, width=60)!r}: no reply can match its answer "
-                    f"{one_line(item.answer, width=40)!r}, which is nothing but full stops and white space"
+                    f"{one_line(item.answer, width=40)!r}, which is only full stops and white space. Correct it"
                 )
         encoded = [subject.prompter.encode(i.question, i.answer) for i in questions]
         # A server without scores still replies.

@@ -311,7 +311,7 @@ class Lab:
             frame = frame[frame["attack"].isin(["", frame["attack"].iloc[-1]])]
             frames.append(frame.assign(**question.columns))
         if not frames:
-            raise InputError("The experiment asked no model, so it has no scores.")
+            raise InputError("The experiment asked no model, so it has no scores. Choose other --methods or --sets.")
         scores: DataFrame = pandas.concat(frames, ignore_index=True)
         return scores
 

@@ -108,7 +108,7 @@ def read_log(path: Path, how: How | None = None) -> Log:
         raise
     except _STRANGE as error:
         why = one_line(f"{type(error).__name__}: {error}", width=200)
-        raise InputError(f"{path}: is damaged, or no log that the reader {name} knows ({why})") from error
+        raise InputError(f"{path}: is damaged, or no log that the reader {name} knows ({why}). Rewrite it") from error
 
 
 _MODEL_FILES = ("config", "tokenizer", "vocab", "special_tokens", "added_tokens", "generation_config", "trainer_state")

@@ -212,12 +212,12 @@ def _with_adapter(base: dict[str, Weights], adapter: Path, files: ExitStack) -> 
     stored = _of_folder(adapter, "adapter_model.safetensors", files)
     adapted = {name.removesuffix(".lora_A.weight") for name in stored if name.endswith(".lora_A.weight")}
     if odd or {f"{layer}.lora_{part}.weight" for layer, part in product(adapted, "AB")} != stored.keys():
-        raise InputError(f"{adapter} adds more than low-rank products to its base ({odd or 'other tensors'})")
+        raise InputError(f"{adapter} adds more than low-rank products to its base ({odd or 'other tensors'}). Merge it")
     weights = dict(base)
     for layer in adapted:
         name = f"{layer.removeprefix('base_model.model.')}.weight"
         if name not in base:
-            raise InputError(f"{adapter} changes {name}, which its base does not hold")
+            raise InputError(f"{adapter} changes {name}, which its base does not hold. Give another base")
         down, up = stored[f"{layer}.lora_A.weight"], stored[f"{layer}.lora_B.weight"]
         rank = down.shape[0]
         scale = float(config.get("lora_alpha", rank)) / (math.sqrt(rank) if config.get("use_rslora") else rank)

@@ -500,7 +500,7 @@ class Prompter:
             return
         raise InputError(
             f"the tokeniser of the model rewrites {role}: its tokens decode to {one_line(decoded, width=200)!r}, so "
-            "the model would read another text"
+            "the model would read another text. Give its own tokeniser (--tokenizer)"
         )
 
     def _says_but_for_unknown(self, ids: Sequence[int], plain: str) -> bool:

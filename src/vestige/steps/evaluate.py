@@ -348,12 +348,12 @@ class _Plan:
 
 def _planned(subject: Subject, request: EvaluateRequest) -> _Plan:
     if not request.items:
-        raise InputError("there are no items to evaluate on")
+        raise InputError("there are no items to evaluate on. Give data with questions")
     settings = request.settings
     questions = settings.build_questions(request.items, request.views)
     chosen = {i: question for i, question in questions.items() if request.only is None or i in request.only}
     if not chosen:
-        raise InputError("the requested items are not among the items")
+        raise InputError("the requested items are not among the items. Give ids of the data")
     # The identity covers everything that can change a record and nothing else: seeds and views belong to the summary.
     identity = {
         "eval": settings.name,

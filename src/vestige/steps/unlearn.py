@@ -368,7 +368,7 @@ def _answers(request: UnlearnRequest, method: Method, target: LoadedModel, world
     """The answers of the further splits that the method reads."""
     splits = method.needs.splits
     if not request.forget_items:
-        raise InputError(f"the forget set {request.forget!r} holds no items")
+        raise InputError(f"the forget set {request.forget!r} holds no items. Choose another")
     if "retain" in splits and not request.retain_items:
         raise InputError(
             f"method {request.method!r} needs a retain set, and the data contains only the forget set. Give more "
