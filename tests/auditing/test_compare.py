@@ -1,5 +1,6 @@
 """Models compared by their logs: the difference, its clusters, missing questions, and hostile names."""
 
+import gzip
 import json
 import math
 from pathlib import Path
@@ -155,8 +156,7 @@ def test_models_of_two_audits_are_compared_by_name(tmp_path: Path):
     assert ga == ("a: ga", "b: ga", -0.5, "lower")
     assert npo == ("a: npo", "b: npo", 0.0, "no difference shown")
     # A curve for each model over the audits, and the verdicts of each audit.
-    assert compared.page.count("<polyline") == 2
-    assert "generate on forget, from a: ga" in compared.page
+    assert (compared.page.count("<polyline"), "generate on forget, from a: ga" in compared.page) == (2, True)
     verdicts = {(v["model"], v["claim"]): v["verdict"] for v in compared.verdicts}
     assert (verdicts["a: ga", "not expressed"], verdicts["b: ga", "not expressed"]) == ("fail", "inconclusive")
     assert "| a: ga | not expressed | fail |  |" in compared.markdown
@@ -167,12 +167,14 @@ def test_models_of_two_audits_are_compared_by_name(tmp_path: Path):
 def test_checkpoints_of_two_audits_are_compared_with_the_target(tmp_path: Path):
     first = audit_of(tmp_path / "a", {"target": 40, "step 1": 30})
     second = audit_of(tmp_path / "b", {"target": 40, "step 2": 10})
-    other = audit_of(tmp_path / "c", {"target": 39, "step 3": 3})
-    scores = compare(first, second, other).scores
-    assert {s.first for s in scores} == {"a: target"}
     # The second target answers as the first, and the third does not.
+    scores = compare(first, second, audit_of(tmp_path / "c", {"target": 39, "step 3": 3})).scores
     assert [s.model for s in scores] == ["a: step 1", "b: step 2", "c: target", "c: step 3"]
-    assert [s.mean_model for s in scores] == [0.75, 0.25, 0.975, 0.075]
+    assert ({s.first for s in scores}, [s.mean_model for s in scores]) == ({"a: target"}, [0.75, 0.25, 0.975, 0.075])
+    (table,) = second.glob("audit/*/scores.jsonl.gz")
+    table.write_bytes(gzip.compress(gzip.decompress(table.read_bytes()).replace(b"1.0", b"0.0", 1)))
+    with pytest.raises(InputError, match="changed after it was written"):
+        compare(first, second)
 
 
 def test_no_difference_of_five_groups_is_called_none(tmp_path: Path):

@@ -258,9 +258,8 @@ def test_the_time_left_follows_the_pace_of_now_and_not_the_work_of_an_earlier_ru
 
 @pytest.mark.parametrize(("speaking", "printed"), [(True, [0, 30, 60]), (False, [20, 50])])
 def test_a_log_file_has_a_line_every_half_minute(capfd, monkeypatch, speaking, printed):
-    clock = iter(range(0, 100, 10))
     monkeypatch.setattr(progress, "SPEAKING", speaking)
-    monkeypatch.setattr(progress.time, "monotonic", lambda: float(next(clock)))
+    monkeypatch.setattr(progress.time, "monotonic", map(float, range(0, 100, 10)).__next__)
     with progress_bar("finetune") as show:
         for tenth in range(8):
             show(tenth / 10, "")

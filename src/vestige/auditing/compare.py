@@ -16,9 +16,9 @@ import numpy as np
 
 from vestige.artifacts.audits import read_outcome, read_plan
 from vestige.artifacts.layout import AuditFolder, RunFolder
-from vestige.artifacts.scores import Measurement, Question, Source, read_table
+from vestige.artifacts.scores import Measurement, Question, Source
 from vestige.artifacts.verdicts import verdict_rows
-from vestige.auditing.gather import replies_on_disk
+from vestige.auditing.gather import read_table_of, replies_on_disk
 from vestige.auditing.logs import files_of
 from vestige.auditing.questions import Questions
 from vestige.auditing.table import ModelScores, columns_of, read_scores
@@ -272,7 +272,8 @@ def _of_audit(run: RunFolder, audit: AuditFolder, name: str, known: _LogQuestion
     """
     if not audit.scores.is_file():
         raise InputError(f"{audit.path} has no score table. Judge the run again with `vestige audit --rejudge`.")
-    table, plan = read_table(audit.scores), read_plan(audit)
+    plan = read_plan(audit)
+    table = read_table_of(run, plan)
     hits = {key for key, measurement in table.measurements.items() if measurement.score_type == "hit"}
     for role in ("target", "unlearned"):
         for model in (model for model, own in table.roles.items() if own == role):

@@ -53,7 +53,6 @@ from vestige.metrics.verdicts import ClaimVerdict, Evidence, Margins
 
 _TAIL = (1 - LEVEL) / 4
 """Groups and single facts share 2.5 % of error. The mean has another 2.5 %."""
-"""The number of names in a reason. The outcome contains all."""
 
 
 class _GroupQuantity(NamedTuple):

@@ -29,8 +29,9 @@ _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
 
 _MOST_NAMED = 100
-_FIRST = 3
 """In longer lists, such as the tasks of lm-evaluation-harness, an error names only this many."""
+_FIRST = 3
+"""The number of names in a sentence that is not only about them."""
 
 
 def one_line(text: str, *, width: int = 100) -> str:

@@ -698,7 +698,7 @@ def margins_said(outcome: AuditOutcome) -> list[str]:
     ]
 
 
-_DOTS = {"usual": "Pale dot", "left": "full dot", "after": "ring"}
+_DOTS = {"usual": "pale dot", "left": "full dot", "after": "ring"}
 
 
 def _caption(outcome: AuditOutcome, steps: Sequence[HarderStep]) -> str:
@@ -708,7 +708,7 @@ def _caption(outcome: AuditOutcome, steps: Sequence[HarderStep]) -> str:
         if not leaks:
             return ""
         return f"The picture compares all models in one form of question: {format_name(form)}."
-    forms = f"{'; '.join(f'{_DOTS[step.css]}: {step.form}' for step in steps)}."
+    forms = f"Marks: {'; '.join(f'{_DOTS[step.css]} {step.form}' for step in steps)}."
     if any(level.value < 0 for step in steps for level in step.levels.values()):
         forms += " Below 0 %: less than a model that never knew."
     methods = submitted(outcome)
