@@ -223,12 +223,7 @@ def test_what_a_model_was_made_to_forget_beside_the_forget_set_is_not_kept_and_n
     for models in (("target", "target"), ("target", "unlearned")):
         with pytest.raises(InputError, match="enough was seen"):
             api.probe(
-                *models,
-                data=tmp_path / "data",
-                forget="edge:2_3",
-                output_dir=tmp_path / "out",
-                searches=["none"],
-                k=9,
+                *models, data=tmp_path / "data", forget="edge:2_3", output_dir=tmp_path / "out", searches=["none"], k=9
             )
         near[models] = {of: {q.question for q in adjacents.questions} for of, adjacents in seen[-1].items()}
     asked = {i.question for i in dataset.items_of_edge["3_4"]}

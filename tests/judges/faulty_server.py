@@ -134,26 +134,31 @@ def serving(
 
 
 @contextlib.contextmanager
-def dripping(begin: bytes, drip: bytes) -> Iterator[str]:
-    """A server that reads a request, sends `begin` and then `drip` ten times a second, for ever."""
+def dripping(begin: bytes, drip: bytes) -> Iterator[Log]:
+    """A server that reads a request, sends `begin` and then `drip` ten times a second, a hundred times."""
     over = threading.Event()
+    log = Log()
     listening = socket.create_server(("127.0.0.1", 0))
 
     def serve(connection: socket.socket) -> None:
         with connection, contextlib.suppress(OSError):
             connection.recv(2**16)
             connection.sendall(begin)
-            while not over.wait(0.1):
+            for _ in range(100):
+                if over.wait(0.1):
+                    break
                 connection.sendall(drip)
 
     def accept() -> None:
         with contextlib.suppress(OSError):
             while True:
                 threading.Thread(target=serve, args=(listening.accept()[0],), daemon=True).start()
+                log.connections += 1
 
     threading.Thread(target=accept, daemon=True).start()
+    log.url = f"http://127.0.0.1:{listening.getsockname()[1]}/v1"
     try:
-        yield f"http://127.0.0.1:{listening.getsockname()[1]}/v1"
+        yield log
     finally:
         over.set()
         listening.shutdown(socket.SHUT_RDWR)

@@ -6,15 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from vestige.metrics.memorization import (
-    auc,
-    auc_interval,
-    hits_at_fpr,
-    loss,
-    placements,
-    zlib_bytes,
-    zlib_score,
-)
+from vestige.metrics.memorization import auc, auc_interval, hits_at_fpr, loss, placements, zlib_bytes, zlib_score
 
 
 def by_pairs(members, others):

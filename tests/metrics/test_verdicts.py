@@ -69,14 +69,7 @@ def test_margins_in_bits_grow_with_the_gap_and_a_stricter_one_stays():
 
 @pytest.mark.parametrize(
     "impossible",
-    [
-        {"delta": 0},
-        {"delta": 1},
-        {"delta": -0.1},
-        {"delta_bits": 0},
-        {"admission": -0.1},
-        {"saturation": 0},
-    ],
+    [{"delta": 0}, {"delta": 1}, {"delta": -0.1}, {"delta_bits": 0}, {"admission": -0.1}, {"saturation": 0}],
 )
 def test_margins_that_everything_or_nothing_would_pass_are_refused(impossible):
     (name,) = impossible
