@@ -92,6 +92,12 @@ def t_token(folder):
     edited(folder, change)
 
 
+def shortened(folder):
+    """The config promises fewer tokens than the target's, so that long replies are cut."""
+    path = folder / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "max_position_embeddings": 60}))
+
+
 def resaved(folder):
     """Another file that makes the same tokens."""
     edited(folder, lambda stored: stored.update(normalizer={"type": "NFC"}))
@@ -164,9 +170,10 @@ def test_a_file_that_makes_the_same_tokens_is_told_and_asked_once(target):
     assert "the same tokens of all 16 questions" in readings.notes[0]
 
 
-def test_another_vocabulary_keeps_every_claim_open(target):
-    asked, readings = asked_alike(request(target, tampered(target, other_vocabulary)))
-    assert asked.models == request(target, tampered(target, other_vocabulary)).models
+@pytest.mark.parametrize("trick", [other_vocabulary, shortened])
+def test_another_vocabulary_or_a_shorter_context_keeps_every_claim_open(target, trick):
+    asked, readings = asked_alike(request(target, tampered(target, trick)))
+    assert asked.models == request(target, tampered(target, trick)).models
     assert list(readings.open) == ["it"]
 
 

@@ -1,5 +1,8 @@
+from types import SimpleNamespace
+
 import pytest
 import torch
+from families import small_model
 from tests.near import near
 
 from vestige.models.generation import Decoding, Sampling, generate
@@ -29,6 +32,15 @@ def test_greedy_replies_equal_decoding_by_hand(tiny, prompts):
     replies = generate(tiny.model, prompts, end_ids=ends, max_new_tokens=6)
     for prompt, reply in zip(prompts[:6], replies, strict=False):
         assert (list(reply.ids), reply.finish) == by_hand(tiny, prompt, ends, 6)
+
+
+@pytest.mark.parametrize("family", ["llama", "mistral"])
+def test_a_window_that_only_the_config_names_drops_no_token(family):
+    # Llama has no window, whatever its config says.
+    subject = SimpleNamespace(model=small_model(family, sliding_window=4))
+    asked = [[5, 9, 13, 17, 21, 25, 29, 33], [3, 4]]
+    replies = generate(subject.model, asked, end_ids=[0], max_new_tokens=6)
+    assert [(list(r.ids), r.finish) for r in replies] == [by_hand(subject, prompt, [0], 6) for prompt in asked]
 
 
 def test_each_row_stops_at_its_own_end(tiny, prompts):

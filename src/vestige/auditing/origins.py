@@ -286,9 +286,14 @@ def asked_alike(request: AuditRequest) -> tuple[AuditRequest, Readings]:
         except InputError:
             # `check_request` has already looked for it. The task that loads it reports the rest.
             continue
+        name = one_line(model.name, width=60)
+        if own.prompter.max_tokens < target.prompter.max_tokens:
+            readings.open[model.name] = (
+                f"{name} reads {own.prompter.max_tokens} tokens and the target {target.prompter.max_tokens}, so its "
+                "replies may be cut"
+            )
         if own.prompter.digest == target.prompter.digest:
             continue
-        name = one_line(model.name, width=60)
         if not _has_vocabulary(own, target):
             readings.open[model.name] = f"{name} has another vocabulary than the target, and its own tokeniser asked it"
             notes.append(

@@ -292,8 +292,7 @@ def read_config(folder: Path, *, trust_remote_code: bool) -> PreTrainedConfig:
         config: PreTrainedConfig = AutoConfig.from_pretrained(
             folder, trust_remote_code=trust_remote_code, local_files_only=True
         )
-        if chooses_code(folder):
-            drop_choices(config)
+        drop_choices(config)
         values = config.get_text_config(decoder=True).to_dict()
     if config.is_encoder_decoder or values.get("is_causal") is False or values.get("use_bidirectional_attention"):
         raise InputError(f"{path} describes no causal decoder ({config.model_type}). Give a causal language model")
@@ -307,22 +306,16 @@ def read_config(folder: Path, *, trust_remote_code: bool) -> PreTrainedConfig:
 
 _CHOICES = re.compile(
     r"^_?(attn|experts|kernel|decoder_attn)_implementation(_internal)?$|^use_kernels$|^kernel_config$"
+    r"|^(fusion|distributed)_config$|^transformers_weights$|^return_dict$|^_?output_(attentions|hidden_states)$"
 )
-"""Fields of a config that choose the code by which the model is computed, which may be a repository on the hub."""
+"""Fields of a config that choose the code of the model, the file of its weights, or the form in which it answers.
 
-
-def chooses_code(folder: Path) -> bool:
-    """Whether a folder's config chooses the code that computes the model, which is for the user alone to choose."""
-    levels = [read_json(folder / "config.json")]
-    for level in levels:
-        if any(_CHOICES.search(str(name)) for name in level):
-            return True
-        levels += [value for value in level.values() if isinstance(value, dict)]
-    return False
+The code may be a repository on the hub. The checks and the distances read the usual file.
+"""
 
 
 def drop_choices(config: PreTrainedConfig) -> None:
-    """Remove from a config, and from nested ones, everything that chooses the code of the model."""
+    """Remove from a config, and from nested ones, every choice that is for the user alone."""
     levels: list[Any] = [config]
     for level in levels:
         if isinstance(level, dict):
@@ -330,7 +323,8 @@ def drop_choices(config: PreTrainedConfig) -> None:
         else:
             fields = vars(level)
         for name in [name for name in fields if _CHOICES.search(str(name))]:
-            fields[name] = None
+            # A model without it returns tuples.
+            fields[name] = name == "return_dict" or None
         levels += [value for value in fields.values() if isinstance(value, dict | PreTrainedConfig)]
 
 

@@ -12,10 +12,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from transformers import DynamicCache, PreTrainedModel
-from transformers.cache_utils import DynamicLayer
 
 from vestige.models.forward import batches_by_length, logits_at, right_padded, within_memory
-from vestige.models.keys_values import GrowingLayer, cache_arguments, keeps_keys
+from vestige.models.keys_values import cache_arguments, empty_cache, keeps_keys
 
 TOKEN_BUDGET = 4096
 STEP_TOKENS = 32
@@ -160,14 +159,9 @@ class Decoding:
     last_position: int
 
     @classmethod
-    def of(
-        cls, model: PreTrainedModel, n_rows: int, context: int | None, cache: DynamicCache | None = None
-    ) -> "Decoding":
+    def of(cls, model: PreTrainedModel, n_rows: int, context: int | None) -> "Decoding":
         empty = torch.zeros(n_rows, 0, dtype=torch.bool, device=model.device)
-        if cache is None:
-            cache = DynamicCache(config=model.config)
-            cache.layers = [GrowingLayer() if type(layer) is DynamicLayer else layer for layer in cache.layers]
-        return cls(model, cache, empty, (context or sys.maxsize) - 1)
+        return cls(model, empty_cache(model), empty, (context or sys.maxsize) - 1)
 
     def prefill(self, prompts: Sequence[Sequence[int]], width: int) -> Float[Tensor, "B V"]:
         """Logits of each row's first new token."""

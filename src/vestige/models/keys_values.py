@@ -49,9 +49,9 @@ class GrowingLayer(DynamicLayer):
 def empty_cache(model: PreTrainedModel) -> DynamicCache:
     """A cache of nothing yet, for every layer of the model."""
     cache = DynamicCache(config=model.config)
-    # Sliding-window layers also keep all keys and values: the mask applies the window, and a layer that drops tokens
-    # could not be padded or reused.
-    cache.layers = [GrowingLayer() for _ in cache.layers]
+    # Sliding-window layers also keep all keys and values: the mask applies the window. A layer that drops tokens could
+    # not be padded or reused, and a config may name a window that its model does not have.
+    cache.layers = [GrowingLayer() if type(layer) in _KEEPING else layer for layer in cache.layers]
     return cache
 
 
@@ -74,9 +74,10 @@ def rows_of(layers: Iterable[KeysValues], rows: Int[Tensor, " N"]) -> list[KeysV
 def keeps_keys(model: PreTrainedModel) -> bool:
     """Whether every layer leaves keys and values in a cache. A state-space layer leaves a state."""
     layers = DynamicCache(config=model.config).layers
-    kinds = {type(layer) for layer in layers}
-    return model.config.model_type not in STATES and kinds <= {DynamicLayer, DynamicSlidingWindowLayer}
+    return model.config.model_type not in STATES and {type(layer) for layer in layers} <= _KEEPING
 
+
+_KEEPING = {DynamicLayer, DynamicSlidingWindowLayer}
 
 STATES = frozenset(("mamba", "mamba2", "falcon_mamba", "rwkv", "xlstm"))
 """Models with a state of one size, however long the text is."""

@@ -40,7 +40,6 @@ from vestige.models.folders import (
     check_stored_finite,
     check_tensors,
     check_tokenizer,
-    chooses_code,
     meta_model,
     model_digest,
     quietly,
@@ -343,10 +342,6 @@ def load(settings: ModelSettings) -> LoadedModel:
     device = pick_device(settings.device)
     source = folders_of(settings.model, settings.base)
     checked = _checked(settings, source)
-    options: Fields = {}
-    if chooses_code(source.weights):
-        # Otherwise transformers reads the config again, with its choice of kernels.
-        options["config"] = read_config(source.weights, trust_remote_code=settings.trust_remote_code)
     with quietly(), refusing(f"cannot load {source.weights}"):
         loaded: Any = AutoModelForCausalLM.from_pretrained(
             source.weights,
@@ -355,7 +350,8 @@ def load(settings: ModelSettings) -> LoadedModel:
             use_safetensors=True,
             local_files_only=True,
             output_loading_info=True,
-            **options,
+            # Otherwise transformers reads the config again, with its choice of kernels and files.
+            config=read_config(source.weights, trust_remote_code=settings.trust_remote_code),
         )
     model: PreTrainedModel = loaded[0]
     check_loaded(source.weights, loaded[1], {})

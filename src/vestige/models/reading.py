@@ -48,7 +48,6 @@ from vestige.models.keys_values import (
     cache_arguments,
     cache_of,
     can_go_on,
-    empty_cache,
     kept_in,
     padded,
     rows_of,
@@ -230,7 +229,7 @@ def _read_prompts(model: PreTrainedModel, prompts: list[tuple[int, ...]], token_
     parts = []
     for width, rows in batches_by_length([len(p) for p in prompts], model.device, token_budget=token_budget):
         together = [prompts[i] for i in rows]
-        decoding = Decoding.of(model, len(rows), None, empty_cache(model))
+        decoding = Decoding.of(model, len(rows), None)
         logits = decoding.prefill(together, width)
         parts.append(_Stem(together, kept_in(decoding.cache), decoding.mask, logits))
     if len(parts) == 1:
