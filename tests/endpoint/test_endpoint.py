@@ -26,7 +26,6 @@ from vestige.models.address import ENGINES, Limits, address, shown_address
 from vestige.models.endpoint import _said
 from vestige.models.http import Client, Job, Ledger
 from vestige.models.load import LoadedModel, ModelSettings, load
-from vestige.models.tiny import tiny_tokenizer
 
 TREES = ("amber", "birch", "cedar", "dune", "ember", "fjord")
 ITEMS = tuple(
@@ -179,16 +178,6 @@ def test_numbers_that_cannot_be_right_are_refused_before_and_while_anything_is_m
             records(subject, ChoicesSettings)
 
 
-def test_another_tokeniser_is_refused(nano, tmp_path):
-    tiny_tokenizer(()).save_pretrained(tmp_path)
-    other = {"prompt_tokens": 3}
-    with (
-        serving(nano, alter=lambda body, found: found["usage"].update(other)) as log,
-        pytest.raises(InputError, match="reads 3 tokens where the tokeniser"),
-    ):
-        through(log, nano, tokenizer=tmp_path)
-
-
 def test_faults_are_tried_again_and_lasting_ones_end_in_a_sentence(nano, monkeypatch):
     monkeypatch.setenv("VESTIGE_ENDPOINT_KEY", "secret-of-ten")
     faults = ("429", "500", "nothing", "garbage", "")
@@ -243,9 +232,7 @@ def test_what_a_server_replies_is_text_and_nothing_else(nano):
     hostile = "\x1b[2J<script>alert(1)</script> \ud800 secret-of-ten <eos>"
 
     def alter(body, found):
-        choice = found["choices"][0]
-        choice.pop("token_ids", None)
-        choice["text"] = hostile
+        found["choices"][0].update(text=hostile, token_ids=None)
 
     with serving(nano, alter=alter) as log:
         record = records(through(log, nano, scores="no"), QASettings)[0]
@@ -253,10 +240,8 @@ def test_what_a_server_replies_is_text_and_nothing_else(nano):
     assert "<script>" in record["reply"]
     # Of two tokens nothing is so long, and what reads it would take minutes.
     hostile = "x" * 2_001
-    with (
-        serving(nano, alter=alter) as log,
-        pytest.raises(InputError, match=r"replies to \d tokens with 2,001 characters"),
-    ):
+    said = r"replies to \d tokens with 2,001 characters"
+    with serving(nano, alter=alter) as log, pytest.raises(InputError, match=said):
         records(through(log, nano, scores="no"), QASettings, max_new_tokens=2)
 
 
@@ -269,11 +254,30 @@ def test_a_reply_that_the_server_filtered_is_nothing_forgotten_and_one_it_broke_
             records(subject, QASettings, max_new_tokens=2)
 
 
+CUT = "cuts a reply after 1 of 16 tokens, which would pass for something forgotten"
+WRONG = [
+    ({"prompt_tokens": 3}, {}, {}, "reads 3 tokens where the tokeniser"),
+    ({}, {"finish_reason": "length", "token_ids": [70]}, {}, CUT),
+    ({"completion_tokens": 1}, {"finish_reason": "length"}, {"tokenizer": None}, CUT),
+    ({}, {"stop_reason": 70}, {}, "ends a reply at the token 70, which would pass"),
+]
+
+
+@pytest.mark.parametrize(("usage", "choice", "query", "said"), WRONG)
+def test_another_tokeniser_is_refused_and_a_reply_that_the_models_own_settings_cut(nano, usage, choice, query, said):
+    def alter(body, found):
+        found["usage"].update(usage)
+        found["choices"][0].update(choice)
+
+    with serving(nano, alter=alter) as log, pytest.raises(InputError, match=said):
+        through(log, nano, **query)
+
+
 def test_who_needs_weights_is_refused_in_one_sentence_and_the_identity_is_what_is_known(nano):
     replies = {"at": 0}
 
     def alter(body, found):
-        found["choices"][0]["token_ids"] = [80 + replies["at"]]
+        found["choices"][0].update(token_ids=[80 + replies["at"]], finish_reason="stop")
 
     with serving(nano, alter=alter) as log:
         one, again = through(log, nano, scores="no"), through(log, nano, scores="no", concurrency=2)
@@ -352,10 +356,8 @@ def test_the_command_compares_with_published_figures_first(nano, tmp_path, monke
 
 def test_a_reply_without_end_is_not_read(nano, monkeypatch):
     monkeypatch.setattr(http, "_MOST_BYTES", 4096)
-    with (
-        serving(nano, alter=lambda body, found: found.update(more="x" * 8192)) as log,
-        pytest.raises(InputError, match="more than 4,096 bytes"),
-    ):
+    long = {"more": "x" * 8192}
+    with serving(nano, alter=lambda _, found: found.update(long)) as log, pytest.raises(InputError, match="4,096 b"):
         through(log, nano)
 
 

@@ -25,7 +25,7 @@ from vestige.core.text import Fields, Record, TextByName, TextTuple, one_line
 from vestige.models.address import Address, Amount, address
 from vestige.models.folders import ModelDigest, tokenizer_digest
 from vestige.models.generation import Reply, Sampling
-from vestige.models.http import Client, Fault, Garbled, Job, Ledger, Rejected, numbers
+from vestige.models.http import Client, Fault, Garbled, Job, Ledger, Rejected, numbers, used_tokens
 from vestige.models.load import LoadedModel, ModelSettings, read_tokenizer
 from vestige.models.places import find
 from vestige.models.prompts import Encoded, Prompter
@@ -48,6 +48,10 @@ _FINGERPRINT_TOKENS = 16
 _USER, _ASSISTANT, _END = "\ue0f1", "\ue0f2", "\ue0f3"
 """The marks around turns that the server renders: characters of the private use area, which no text should contain."""
 _CUT = {"length", "max_tokens"}
+_GENERATION_CONFIG = (
+    "which would pass for something forgotten. Serve the model without the limits in its generation_config.json (vLLM: "
+    "--generation-config vllm)"
+)
 _SCORES = "prompt_logprobs"
 _MOST_LETTERS = 1_000
 """The maximum length of a token. No vocabulary has longer ones."""
@@ -203,14 +207,24 @@ class Endpoint:
         if len(text) > _MOST_LETTERS * room:
             raise Rejected(f"{self.to.shown} replies to {room} tokens with {len(text):,} characters")
         ids: Any = choice.get("token_ids")
-        if not _are_ids(ids):
-            if "return_token_ids" in self.ability.more:
-                raise Rejected(f"{self.to.shown} does not say which tokens a reply has")
-            ids = self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
-        # A `Reply` excludes the token that ended it.
-        elif ids and ids[-1] in end_ids:
-            ids = ids[:-1]
         why = choice.get("finish_reason")
+        if _are_ids(ids):
+            n_received: int | None = len(ids)
+            # A `Reply` excludes the token that ended it.
+            if ids and ids[-1] in end_ids:
+                ids = ids[:-1]
+        elif "return_token_ids" in self.ability.more:
+            raise Rejected(f"{self.to.shown} does not say which tokens a reply has")
+        else:
+            n_received = used_tokens(body)[1]
+            ids = self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+        end: Any = choice.get("stop_reason")
+        expected = n_prompt is None or end in end_ids or not _are_ids([end])
+        if not expected and self.tokenizer.decode([end], skip_special_tokens=True):
+            raise InputError(f"{self.to.shown} ends a reply at the token {end}, {_GENERATION_CONFIG}")
+        # Some servers do not count the last token.
+        if why in _CUT and n_received is not None and n_received + 1 < room:
+            raise InputError(f"{self.to.shown} cuts a reply after {n_received} of {room} tokens, {_GENERATION_CONFIG}")
         if why == "content_filter":
             raise Fault("filtered", "its finish_reason is content_filter", again=False)
         if why in ("abort", "error"):
