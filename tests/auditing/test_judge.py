@@ -469,13 +469,13 @@ def test_a_model_that_spreads_its_probability_and_still_puts_the_right_option_fi
     assert line.evidence["option_text_mean"].high < 0.2
 
 
-def test_a_format_that_one_subject_was_not_asked_in_keeps_it_from_holding():
-    silent = subject(0.0)
-    del silent["option_text_mean/accuracy"], silent["option_text_mean/probability"]
+@pytest.mark.parametrize(("lacks", "gap"), [("option_text_mean", ""), ("option_text_mean/accuracy", ", picks")])
+def test_a_format_that_one_subject_was_not_asked_in_keeps_it_from_holding(lacks, gap):
+    silent = {key: scores for key, scores in subject(0.0).items() if not key.startswith(lacks)}
     found = judge(case({"ga": silent}, unlearned=("ga", "npo")), resamples=QUICK)
     line = verdict(found, "not expressed")
     assert line.outcome == "inconclusive"
-    assert "option_text_mean: not asked of it" in line.reason
+    assert f"option_text_mean{gap}: not asked of it" in line.reason
     assert outcomes(found, "npo")["not expressed"] == "holds"
 
 

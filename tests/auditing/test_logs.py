@@ -257,16 +257,18 @@ def test_other_temperatures_and_shorter_replies_are_refused(tmp_path, samples):
         judged(tmp_path, [*logs, cool])
 
 
-def test_what_no_unlearned_model_was_asked_keeps_no_claim_open_and_is_named(tmp_path, logs, put):
-    for n, log in enumerate(logs[:4]):
-        stored = json.loads(log.path.read_text())
-        values = {str(k): {"score": 0.9 if n == 0 else 0.1 + k / 1000 + n / 5000} for k in range(N)}
-        put(log.path.parent.name, stored | {"extraction_strength": {"value_by_index": values}})
+@pytest.mark.parametrize("lacking", ["", "honest: of it", "full: of the target", "never: of no control"])
+def test_a_score_that_the_model_the_target_or_all_controls_lack_keeps_the_claim_open(tmp_path, logs, put, lacking):
     logs[4] = GivenLog("unlearned", "honest", put("s", tofu_eval(0.0, 9)))
+    for n, log in enumerate(logs):
+        scores = np.random.default_rng(n + 70).normal(0.9 if n == 0 else 0.1, 0.02, N).tolist()
+        values = {str(k): {"score": score} for k, score in enumerate(scores)}
+        if not lacking.startswith(log.name.split()[0]):
+            more = {"extraction_strength": {"value_by_index": values}}
+            put(log.path.parent.name, json.loads(log.path.read_text()) | more)
     outcome = judged(tmp_path, logs)
-    assert outcomes(outcome) == {"honest": "holds"}
-    assert any(said == "No unlearned model has these scores of the forget set: extraction strength."
-               for said in outcome.untested)  # fmt: skip
+    assert outcomes(outcome) == {"honest": "inconclusive" if lacking else "holds"}
+    assert lacking.partition(": ")[2] in outcome.verdicts[0].reason
 
 
 def test_logs_after_an_attack_stand_beside_those_of_controls_after_it(tmp_path, logs, put):

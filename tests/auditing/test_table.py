@@ -320,14 +320,14 @@ def test_a_log_in_which_options_are_alike_is_judged_by_bits(tmp_path, known, ver
 
 
 @pytest.mark.parametrize(("ratio", "expected"), [("no", "fail"), ("yes", "inconclusive")])
-def test_a_ratio_of_two_probabilities_fails_no_model_by_single_facts_and_keeps_it_from_holding(ratio, expected):
+def test_a_ratio_of_two_probabilities_fails_no_model_by_single_facts_nor_holds(tmp_path, ratio, expected):
     def scores(model_name, role, seed, known=0):
         rows = model(model_name, role, float(role == "target"), seed=seed, ratio=ratio)
         return [{**row, "score": 0.95} if row["item"] in [f"q{n}" for n in range(known)] else row for row in rows]
 
     controls = [row for seed in range(1, 50) for row in scores(f"never {seed}", "retrained", seed)]
     rows = [*scores("full", "target", 59), *controls, *scores("ga", "unlearned", 60, known=1)]
-    line = outcome_of(vestige.judge(rows), "ga", "not expressed")
+    line = outcome_of(vestige.judge(rows, output_dir=tmp_path), "ga", "not expressed")
     assert line["verdict"] == expected, line["reason"]
     assert ("by a ratio alone" in line["reason"]) == (ratio == "yes")
 

@@ -661,20 +661,13 @@ def expressed_in(ground: Ground, tested: TestedFormats, subject: str) -> Express
     """Return one subject's knowledge in the admitted formats."""
     evidence: dict[str, Evidence] = {}
     beyond: dict[str, Draws] = {}
-    not_asked: list[str] = []
-    for scale in tested.judged:
-        if not ground.has(subject, scale.key):
-            not_asked.append(scale.name)
-            continue
+    for scale in tested.asked_of(ground, subject):
         evidence[scale.name] = scale.evidence(subject)
         if scale.unit == "leakage":
             beyond[scale.name] = excess(scale.scores(subject), scale.controls)
-    picks = {
-        scale.name: scale.evidence(subject)
-        for scale in tested.picks
-        if ground.scores.common([subject], scale.key, scale.items) == scale.items
-    }
-    return Expressed(evidence, beyond, tuple(not_asked), picks)
+    not_asked = tuple(scale.name for scale in (*tested.judged, *tested.picks) if not ground.has(subject, scale.key))
+    picks = {scale.name: scale.evidence(subject) for scale in tested.picks if scale.name not in not_asked}
+    return Expressed(evidence, beyond, not_asked, picks)
 
 
 def reversal_lines(

@@ -47,7 +47,7 @@ from vestige.metrics.intervals import RESAMPLES
 from vestige.metrics.planning import ADVISED_CONTROLS, LEAST_CONTROLS
 from vestige.metrics.verdicts import Thresholds
 
-VERSION = 23
+VERSION = 24
 """The version of the rules, a part of the identity of a study's cells. It increases when the same answers would get
 another verdict.
 """

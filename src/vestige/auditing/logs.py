@@ -814,7 +814,7 @@ def _compared(columns: Sequence[LogColumn], notes: list[str], unfit: list[Unfit]
             core[key] |= set(column.items)
         if column.entry.is_target:
             target_items[key] |= set(column.items)
-    kept = []
+    kept, alone = [], []
     lacking: dict[_Key, list[str]] = defaultdict(list)
     problems: dict[tuple[str, str], list[str]] = defaultdict(list)
     for column in columns:
@@ -822,6 +822,12 @@ def _compared(columns: Sequence[LogColumn], notes: list[str], unfit: list[Unfit]
         if key not in of_target:
             if not column.entry.base:
                 lacking[key].append(column.entry.name)
+            if (
+                column.entry.role == "unlearned"
+                and key[0] == "forget"
+                and column.part.measurement.score_type not in ("order", "bits")
+            ):
+                alone.append(column)
             continue
         items = core[key]
         own = set(column.items)
@@ -866,7 +872,8 @@ def _compared(columns: Sequence[LogColumn], notes: list[str], unfit: list[Unfit]
         notes.append(
             f"The target has no score {name} in the split {split}, which {len(set(models))} other models have."
         )
-    return kept
+    # A score that a judged model alone has cannot be judged, and keeps its claim open.
+    return kept + alone
 
 
 _MOST_LACKING = 0.1

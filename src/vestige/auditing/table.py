@@ -672,7 +672,7 @@ def plan_of(
     """
     names = _names_by_role(table)
     _refuse_unshared(table, names)
-    notes = (*_refuse_copies(table), *_drop_copied(table, names), *_drop_unasked(table))
+    notes = (*_refuse_copies(table), *_drop_copied(table, names))
     splits: dict[str, Items] = {split: items for split in SPLITS if (items := table.items(split))}
     facts, groups = _facts_and_groups(table, splits["forget"])
     return AuditPlan(
@@ -842,29 +842,6 @@ def _drop_copied(table: ScoreTable, names: Mapping[str, Sequence[str]]) -> Sente
 def _ordered(items: Items) -> Items:
     """Return the items sorted by name. A thousand models share the result."""
     return tuple(sorted(items))
-
-
-def _drop_unasked(table: ScoreTable) -> Sentences:
-    """Remove the measurements of the forget set that no unlearned model has, and list them in a sentence.
-
-    Questions with scores of controls only are not tested: they would keep every claim open.
-    """
-    forget = set(table.items("forget"))
-    asked: set[str] = set()
-    unlearned: set[str] = set()
-    for source, tables in table.values.items():
-        asked |= {name for name, scores in tables.items() if not forget.isdisjoint(scores)}
-        if table.roles[source.subject] == "unlearned":
-            unlearned |= set(tables)
-    dropped = sorted(asked - unlearned)
-    if not dropped:
-        return ()
-    values = {}
-    for source, tables in table.values.items():
-        values[source] = {name: its for name, its in tables.items() if name not in dropped}
-    table.values = values
-    table.formats = tuple(form for form in table.formats if form.name not in dropped)
-    return (f"No unlearned model has these scores of the forget set: {listed(dropped)}.",)
 
 
 def _attacks(table: ScoreTable, forget: Sequence[str]) -> tuple[PlannedAttack, ...]:

@@ -65,6 +65,18 @@ def unless_one_group(
 
 
 def not_asked(about: SubjectEvidence) -> Sentences:
-    """List the admitted formats in which the subject has no score, each with the reason."""
-    collapsed = about.ground.collapsed
-    return tuple(collapsed.get((about.subject, name), f"{name}: not asked of it") for name in about.expressed.not_asked)
+    """List the formats that the subject, the target or all controls lack, each with the reason."""
+    ground, subject, target = about.ground, about.subject, about.ground.plan.target
+    controls = ground.plan.retrained
+    gaps = []
+    for name in about.expressed.not_asked:
+        gaps.append(ground.collapsed.get((subject, name), f"{name}: not asked of it"))
+    for form in ground.formats if controls else ():
+        asked = {
+            model for model in (target, subject, *controls) for key in (form.key, form.hits) if ground.has(model, key)
+        }
+        if subject in asked and target not in asked:
+            gaps.append(f"{form.name}: not asked of the target")
+        elif subject in asked and asked.isdisjoint(controls):
+            gaps.append(f"{form.name}: asked of no control")
+    return tuple(gaps)
