@@ -262,9 +262,8 @@ def test_a_score_that_the_model_the_target_or_all_controls_lack_keeps_the_claim_
     logs[4] = GivenLog("unlearned", "honest", put("s", tofu_eval(0.0, 9)))
     for n, log in enumerate(logs):
         scores = np.random.default_rng(n + 70).normal(0.9 if n == 0 else 0.1, 0.02, N).tolist()
-        values = {str(k): {"score": score} for k, score in enumerate(scores)}
+        more = {"extraction_strength": {"value_by_index": {str(k): {"score": x} for k, x in enumerate(scores)}}}
         if not lacking.startswith(log.name.split()[0]):
-            more = {"extraction_strength": {"value_by_index": values}}
             put(log.path.parent.name, json.loads(log.path.read_text()) | more)
     outcome = judged(tmp_path, logs)
     assert outcomes(outcome) == {"honest": "inconclusive" if lacking else "holds"}
