@@ -1,8 +1,8 @@
 """An audit of models on disk: what is asked, resumed, judged again, and said when a part of it fails."""
 
-import dataclasses
 import re
 import shutil
+from dataclasses import asdict, replace
 from pathlib import Path
 from unittest import mock
 
@@ -78,7 +78,7 @@ def run(made, tmp_path) -> RunFolder:
 
 
 def again(run: RunFolder, **changes) -> study.Audited:
-    return run_audit(run.path, dataclasses.replace(audited.request(run), **changes))
+    return run_audit(run.path, replace(audited.request(run), **changes))
 
 
 def test_every_model_is_asked_and_attacked_alike_and_every_claim_gets_a_verdict(made):
@@ -143,18 +143,18 @@ def test_a_plan_that_was_sealed_is_held_against_the_audit_that_follows(run):
     with mock.patch("vestige.auditing.judge.VERSION", 99):
         assert "changed since: seed; rules of judging; delta 0.1" in rejudge(run.path)[0].sealed
     folder = run.audit("edge:p0_q0")
-    before = dataclasses.asdict(sealed)
+    before = asdict(sealed)
     more = {**before, "settings": {**before["settings"], "further": ["latent"]}, "time": "2100-01-01T00:00:00+00:00"}
-    write_sealed(folder.sealed, dataclasses.asdict(SealedPlan(**more)))
+    write_sealed(folder.sealed, asdict(SealedPlan(**more)))
     # Its digest may be in others' hands: a plan that it was not given of is none.
     with pytest.raises(InputError, match="was changed"):
         again(run)
     more["digest"] = sealed_digest(more["plan"], more["settings"])
-    write_sealed(folder.sealed, dataclasses.asdict(SealedPlan(**more)))
+    write_sealed(folder.sealed, asdict(SealedPlan(**more)))
     said = again(run).outcome.sealed
     assert "evaluations are older than the seal" in said
     assert said.endswith("further None in place of ['latent'].")
-    write_sealed(folder.sealed, dataclasses.asdict(sealed))
+    write_sealed(folder.sealed, asdict(sealed))
     with pytest.raises(InputError, match="already has answers, and a plan must be sealed before"):
         study.seal_plan(run.path, audited.request(run))
     run.audit("edge:p0_q0").sealed.unlink()
@@ -169,7 +169,7 @@ def test_a_target_that_is_not_as_published_is_asked_nothing_else(run, tmp_path):
     row = Published(model="m", source="a table", tolerance=0.5, figures=(figure,))
     strict = row.model_copy(update={"tolerance": 1e-9})
     plain = forecast_audit(audited.request(run))
-    foretold = forecast_audit(dataclasses.replace(audited.request(run), published=(pack, row)))
+    foretold = forecast_audit(replace(audited.request(run), published=(pack, row)))
     assert (foretold.published, foretold.n_questions) == (len(audited.FORGET), plain.n_questions + len(audited.FORGET))
     forgets = read_evidence(run).forgets
     with pytest.raises(InputError, match=r"probability of f is \S+ here and 0.5 there \(a table\. .* --published none"):
@@ -229,8 +229,8 @@ def test_an_audit_with_scores_of_exposure_is_judged_again_without_them(run):
     (before,) = rejudge(run.path)
     plan = read_plan(folder := run.audit("edge:p0_q0"))
     settings = plan.settings | {"alternatives": 99, "wordings": "off", "evals": (*plan.settings["evals"], "exposure")}
-    ranked = dataclasses.replace(plan.evaluations[0], eval="exposure")
-    audits.write_plan(folder, dataclasses.replace(plan, settings=settings, evaluations=(*plan.evaluations, ranked)))
+    ranked = replace(plan.evaluations[0], eval="exposure")
+    audits.write_plan(folder, replace(plan, settings=settings, evaluations=(*plan.evaluations, ranked)))
     folder.scores.write_bytes(b"earlier")
     (found,) = rejudge(run.path)
     assert found.verdicts == before.verdicts
@@ -245,7 +245,7 @@ def test_other_verdicts_at_the_same_margins_are_said_to_come_of_other_rules(run,
 
     def otherwise(case):
         found = judge(case)
-        return dataclasses.replace(found, verdicts=(dataclasses.replace(old, outcome=turned), *found.verdicts[1:]))
+        return replace(found, verdicts=(replace(old, outcome=turned), *found.verdicts[1:]))
 
     monkeypatch.setattr(study, "judge", otherwise)
     (now,) = rejudge(run.path)
@@ -426,25 +426,17 @@ def test_models_from_elsewhere_get_folders_in_the_run(made, tmp_path):
         (lambda r: {"models": r.models[1:]}, "an audit has one target, not 0"),
         (lambda r: {"models": r.models[:3]}, "the audit has no unlearned model"),
         (
-            lambda r: {"models": (*r.models, dataclasses.replace(r.models[0], name="b", role="unlearned"))},
+            lambda r: {"models": (*r.models, replace(r.models[0], name="b", role="unlearned"))},
             "appears twice, as target and as unlearned",
         ),
         (
-            lambda r: {"models": (*r.models[:3], dataclasses.replace(r.models[3], name="target"))},
+            lambda r: {"models": (*r.models[:3], replace(r.models[3], name="TARGET"))},
             "two models have the name 'target'",
         ),
+        (lambda r: {"splits": replace(r.splits, splits={"forget": (), "retain": audited.RETAIN})}, "has no items"),
+        (lambda r: {"splits": replace(r.splits, splits={"forget": audited.FORGET})}, "there is no retain set"),
         (
-            lambda r: {"splits": dataclasses.replace(r.splits, splits={"forget": (), "retain": audited.RETAIN})},
-            "has no items",
-        ),
-        (
-            lambda r: {"splits": dataclasses.replace(r.splits, splits={"forget": audited.FORGET})},
-            "there is no retain set",
-        ),
-        (
-            lambda r: {
-                "splits": dataclasses.replace(r.splits, splits={"forget": audited.FORGET, "retain": audited.ITEMS})
-            },
+            lambda r: {"splits": replace(r.splits, splits={"forget": audited.FORGET, "retain": audited.ITEMS})},
             "4 items of the forget set 'edge:p0_q0' are in the retain set too",
         ),
         (lambda r: {"settings": AuditSettings(evals=())}, "evals is empty"),
@@ -453,7 +445,7 @@ def test_models_from_elsewhere_get_folders_in_the_run(made, tmp_path):
 def test_what_no_verdict_can_come_of_is_refused(made, changed, message):
     request = audited.request(made)
     with pytest.raises(InputError, match=message):
-        check_request(dataclasses.replace(request, **changed(request)))
+        check_request(replace(request, **changed(request)))
 
 
 def unfinished(run: RunFolder) -> str:
@@ -508,6 +500,7 @@ def test_a_name_that_was_numbered_is_said_with_what_it_stands_for():
     models = named_models("hub/target", ["a/npo", "b/ga", "runs/b/npo"], [])
     assert numbered(models) == ("npo is a/npo", "npo 2 is runs/b/npo")
     assert numbered(models[:2]) == ()
+    assert [m.name for m in named_models("hub/target", ["a/npo", "b/NPO"], [])] == ["target", "npo", "NPO 2"]
 
 
 def test_what_vestige_made_is_called_as_it_was_when_it_was_made(made, tmp_path):
@@ -523,7 +516,7 @@ def test_a_control_without_a_name_of_its_own_is_called_by_what_it_left_out_and_i
     whole = next(m.model for m in audited.models(made) if m.role == "retrained")
     plain, folder = read_spec(SubjectFolder(Path(whole)).spec), SubjectFolder(tmp_path / "control")
     shutil.copytree(whole, folder.path)
-    write_spec(folder.spec, dataclasses.replace(plain, name=f"retrained {plain.forget}", seed=2))
+    write_spec(folder.spec, replace(plain, name=f"retrained {plain.forget}", seed=2))
     (_, control) = named_models("hub/target", [], [str(folder.path)])
     assert control.name == f"retrained without {plain.forget}, seed 2"
     # As a model to be judged it has the name under which it was submitted.
@@ -559,7 +552,7 @@ def test_at_most_so_many_items_of_what_is_kept_are_asked_and_all_that_is_to_be_f
 
 
 def test_an_item_that_comes_twice_is_asked_once():
-    twice = dataclasses.replace(audited.SPLITS, splits={"forget": audited.FORGET * 2, "retain": audited.RETAIN * 2})
+    twice = replace(audited.SPLITS, splits={"forget": audited.FORGET * 2, "retain": audited.RETAIN * 2})
     assert limited(twice, 400, seed=0) == audited.SPLITS
 
 
@@ -600,7 +593,7 @@ def test_questions_are_no_options_where_the_attacks_text_stands_in_them(kind, le
 
 def test_what_this_data_cannot_be_asked_is_left_out_and_said():
     items = tuple(Item(f"Question {n}?", f"answer {n}") for n in range(2))
-    splits = dataclasses.replace(audited.SPLITS, splits={"forget": items[:1], "retain": items[1:]})
+    splits = replace(audited.SPLITS, splits={"forget": items[:1], "retain": items[1:]})
     settings = AuditSettings(evals=("qa", "choices", "freeform"))
     found = questions_of(AuditRequest((), splits, settings))
     assert [q.eval for q in found.evaluations] == ["qa", "freeform"]
@@ -615,7 +608,7 @@ def test_what_this_data_cannot_be_asked_is_left_out_and_said():
 @pytest.mark.parametrize("chosen", [{"quick": True}, {"attacks": ["quantize"]}])
 def test_a_choice_of_questions_or_attacks_does_not_ask_for_a_number_of_options(chosen):
     items = tuple(Item(f"What is {n}?", f"answer {n}", attribute=f"kind {n // 2}") for n in range(4))
-    splits = dataclasses.replace(audited.SPLITS, splits={"forget": items, "retain": (Item("Else?", "nothing"),)})
+    splits = replace(audited.SPLITS, splits={"forget": items, "retain": (Item("Else?", "nothing"),)})
     settings, _ = selection.audit_settings(AuditSettings(), None, **chosen)
     assert "choices was not asked" in " ".join(questions_of(AuditRequest((), splits, settings)).left_out)
 
@@ -627,7 +620,7 @@ def test_more_options_than_most_items_have_are_refused_with_the_number_that_all_
         for kind, count in enumerate(kinds)
         for n in range(count)
     )
-    splits = dataclasses.replace(audited.SPLITS, splits={"forget": items, "retain": (Item("Else?", "nothing"),)})
+    splits = replace(audited.SPLITS, splits={"forget": items, "retain": (Item("Else?", "nothing"),)})
     with pytest.raises(InputError, match=rf"options = 6: of the {len(items)} .* choices .*, {can} .* Set options to 5"):
         questions_of(AuditRequest((), splits, AuditSettings(evals=("qa", "choices"), options=6)))
     for fits in (AuditSettings(evals=("choices",), options=5), AuditSettings(evals=("choices",))):
@@ -663,9 +656,7 @@ def test_the_forecast_counts_questions_and_steps(run):
     }
     assert (found.n_questions, found.n_steps) == (4 * 36, 4 * 4)
     models = tuple(m for m in audited.models(run) if m.role != "retrained")
-    bare = dataclasses.replace(
-        audited.request(run, audited.QUICK.model_copy(update={"all_attacks": False})), models=models
-    )
+    bare = replace(audited.request(run, audited.QUICK.model_copy(update={"all_attacks": False})), models=models)
     assert [row.models for row in forecast_audit(bare).each if row.task == "quantize 8 bits"] == [0]
 
 

@@ -33,6 +33,8 @@ def test_a_slug_keeps_a_plain_name_and_tells_changed_ones_apart():
     # A file may be called as a selector is written down.
     assert len({slug(n) for n in ("edge:A_B", "edge-A_B", "edge=A_B", "edge A_B", "edge/A_B")}) == 5
     assert slug("a/b") != slug("a b")
+    assert slug("NUL.x").startswith("name-NUL.x-")
+    assert slug("con") != slug("name-con") == "name-con"
     assert slug("x" * 60 + "1") != slug("x" * 60 + "2")
 
 

@@ -7,13 +7,14 @@ import subprocess
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 
 import jsonschema
 import pytest
 from typer.testing import CliRunner
 
 import vestige
-from vestige.api.exporting import FORMATS
+from vestige.api.exporting import FORMATS, _roles
 from vestige.artifacts.audits import read_outcome, read_plan
 from vestige.artifacts.layout import RunFolder
 from vestige.artifacts.scores import read_table
@@ -95,6 +96,11 @@ def test_a_log_of_each_model_is_judged_as_the_run_was(run, tmp_path, to):
     assert verdicts(again) == verdicts(read_outcome(audit))
     written = "".join(path.read_text() for path in files)
     assert "org/npo" in written or to == "open-unlearning"
+
+
+def test_a_roles_file_holds_no_formula_and_nothing_that_acts_unseen():
+    model = SimpleNamespace(role="unlearned", name="=x\x1b", attack="")
+    assert _roles({"a*": model}) == "pattern,role,name\na*,unlearned,'=x‹U+001B›\n"
 
 
 def test_every_eval_ever_has_its_two_files_in_their_place_and_is_judged_again(run, tmp_path):

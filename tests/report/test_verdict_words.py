@@ -7,6 +7,7 @@ from synthetic_audit import METHODS, REFERENCE, outcome, with_reference
 
 from vestige import methods
 from vestige.artifacts.audits import REQUIRED, FactLine
+from vestige.core.text import visible
 from vestige.report.audit import _folded
 from vestige.report.words import (
     METHOD_NAMES,
@@ -21,7 +22,6 @@ from vestige.report.words import (
     plain_number,
     signed,
     verdict_answer,
-    visible,
 )
 
 

@@ -1,7 +1,5 @@
 """`export` and `export_task`: the parts of a run that other tools read, and a task that they run themselves."""
 
-import csv
-import io
 import json
 import math
 import re
@@ -187,12 +185,14 @@ def judging_commands(run: Path, to: str, output_dir: Path | None = None) -> list
 
 def _roles(models: "Mapping[str, ExportedModel]") -> str:
     """The roles file of exported logs, by pattern: a log does not name its model's role."""
-    text = io.StringIO()
-    lines = csv.writer(text, lineterminator="\n")
-    lines.writerow(("pattern", "role", "name"))
+    from vestige.artifacts.records import csv_text
+
+    columns = ("pattern", "role", "name")
+    rows = []
     for pattern, model in models.items():
-        lines.writerow((pattern, model.role, f"{model.name}@{model.attack}".rstrip("@")))
-    return text.getvalue()
+        cells = (pattern, model.role, f"{model.name}@{model.attack}".rstrip("@"))
+        rows.append(dict(zip(columns, cells, strict=True)))
+    return csv_text(columns, rows)
 
 
 def _public_names(plan: "AuditPlan", model_id: str | TextMapping) -> TextByName:

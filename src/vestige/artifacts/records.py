@@ -29,7 +29,7 @@ from vestige.core.store import (
     write_sealed,
     write_with_seal,
 )
-from vestige.core.text import Fields, Items, NumberByName, Record, TextMapping
+from vestige.core.text import Fields, Items, NumberByName, Record, TextMapping, visible
 
 ROLES = ("base", "target", "retrained", "unlearned", "suppressed")
 """A model's roles in a run, in the order of pages and tables."""
@@ -400,17 +400,23 @@ def result_rows(summaries: Iterable[Summary]) -> list[Fields]:
 
 
 def write_csv(path: Path, columns: Sequence[str], rows: Iterable[Fields]) -> None:
-    """Write rows as CSV with a header.
+    """Write rows as CSV with a header. See `csv_text`."""
+    write_text(path, csv_text(columns, rows))
+
+
+def csv_text(columns: Sequence[str], rows: Iterable[Fields]) -> str:
+    """Return rows as CSV with a header.
 
     Text that a spreadsheet would run as a formula gets a leading apostrophe (OWASP, CSV injection), and carriage
-    returns become line feeds, since the csv module leaves a bare one unquoted. Names of columns are such text too.
+    returns become line feeds, since the csv module leaves a bare one unquoted. Other characters that act unseen are
+    spelt out (`visible`). Names of columns are such text too.
     """
     buffer = io.StringIO(newline="")
     # `writeheader` would write names unchanged.
     csv.writer(buffer, lineterminator="\n").writerow([_inert(c) for c in columns])
     writer = csv.DictWriter(buffer, columns, lineterminator="\n")
     writer.writerows({k: _inert(v) for k, v in row.items()} for row in rows)
-    write_text(path, buffer.getvalue())
+    return buffer.getvalue()
 
 
 # The last four are the full-width =, +, - and @, which spreadsheets treat like the narrow ones.
@@ -422,8 +428,8 @@ def _inert(value: Any) -> Any:
         return value
     plain = value.replace("\r\n", "\n").replace("\r", "\n")
     if plain.startswith(_ACTING):
-        return f"'{plain}"
-    return plain
+        plain = f"'{plain}"
+    return visible(plain)
 
 
 TOKENS_BOUND = "tokens x log2(admissible vocabulary) of the prompt"

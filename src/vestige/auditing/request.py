@@ -16,7 +16,7 @@ from vestige.auditing.settings import AuditSettings, Material, MemberScore
 from vestige.core.errors import InputError
 from vestige.core.items import QUESTION_FORMS, ItemTuple
 from vestige.core.seeds import generator
-from vestige.core.text import Fields, Names, Sentences, has_thought, listed, one_line
+from vestige.core.text import Fields, Names, Sentences, folded, has_thought, listed, one_line
 from vestige.data.corpus import NamedSplits, everything
 from vestige.data.facts import cloze_of
 from vestige.data.loaders import Pack, Published
@@ -120,8 +120,9 @@ def named_models(
     models: list[AuditedModel] = []
     for role, model in roles:
         base_name = _base_name(model, role)
-        taken = {m.name for m in models}
-        name = next(n for n in (base_name, *(f"{base_name} {k}" for k in range(2, len(roles) + 2))) if n not in taken)
+        taken = {folded(m.name) for m in models}
+        numbers = range(2, len(roles) + 2)
+        name = next(n for n in (base_name, *(f"{base_name} {k}" for k in numbers)) if folded(n) not in taken)
         models.append(AuditedModel(name, role, model))
     return tuple(models)
 
@@ -173,7 +174,7 @@ def check_request(request: AuditRequest, *, whole: bool = True) -> None:
                 f"the model {one_line(model.model, width=120)} appears twice, as {earlier.role} and as "
                 f"{model.role}. An audit compares different models. Name it once"
             )
-        if [m.name for m in request.models].count(model.name) > 1:
+        if [folded(m.name) for m in request.models].count(folded(model.name)) > 1:
             raise InputError(f"two models have the name {one_line(model.name, width=60)!r}. Give each its own name")
     splits = request.splits.splits
     forget_name = f"the forget set {one_line(request.splits.forget, width=60)!r}"

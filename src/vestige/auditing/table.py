@@ -47,7 +47,7 @@ from vestige.core.files import locked
 from vestige.core.ids import content_id
 from vestige.core.items import Scope
 from vestige.core.settings import read_settings, write_settings
-from vestige.core.text import Fields, Items, Record, Sentences, TextByName, closest, grouped, listed, one_line
+from vestige.core.text import Fields, Items, Record, Sentences, TextByName, closest, folded, grouped, listed, one_line
 from vestige.data.tables import read_table
 from vestige.logs.log import is_empty, is_loss, number_of, per_cent_and_shares
 from vestige.metrics.verdicts import Thresholds
@@ -179,7 +179,7 @@ def _refuse_mixed(placed: Sequence[tuple[str, Record]], rows: Sequence[Fields]) 
             )
     models: TextByName = {}
     for (where, _), row in zip(placed, rows, strict=True):
-        first = models.setdefault(row["model"].casefold(), row["model"])
+        first = models.setdefault(folded(row["model"]), row["model"])
         if first != row["model"]:
             raise InputError(
                 f"{where}: the model is {one_line(row['model'])!r} here and {one_line(first)!r} in another row. "

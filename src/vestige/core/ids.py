@@ -15,6 +15,8 @@ from vestige.core.text import Record
 # With its prefixes and suffixes, a name stays within the 255 bytes of file systems.
 _LONGEST = 48
 _UNSAFE = re.compile(r"[^A-Za-z0-9._=-]+")
+# On Windows these are devices, whatever follows the full stop.
+_DEVICE = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\.|$)", re.IGNORECASE)
 
 
 def canonical_json(value: Any) -> str:
@@ -41,9 +43,12 @@ def changed_keys(first: Record, second: Record) -> list[str]:
 def slug(name: str) -> str:
     """Return `name` as a safe file name: letters, digits, '.', '_', '-' and '='. Never empty, hidden or '..'.
 
-    A colon becomes '='. A name that is changed otherwise, or has a '=', ends with eight digits of its content id.
+    A colon becomes '='. A name that is changed otherwise, has a '=', or is a device of Windows, ends with eight digits
+    of its content id.
     """
     safe = _UNSAFE.sub("-", name.replace(":", "=")).strip("-.=")
+    if _DEVICE.match(safe):
+        safe = f"name-{safe}"
     if safe == name.replace(":", "=") and "=" not in name and 0 < len(safe) <= _LONGEST:
         return safe
     return f"{safe[: _LONGEST - 9].strip('-.=') or 'unnamed'}-{content_id(name, length=8)}"

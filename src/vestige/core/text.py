@@ -46,6 +46,32 @@ def one_line(text: str, *, width: int = 100) -> str:
     return visible[: width - 1] + "…"
 
 
+_KEPT = {"\n", "\t"}
+_UNSEEN = {*_HIDDEN, "Cn"}
+_NOT_ASCII_PRINTABLE = re.compile(r"[^\n\t -~]")
+
+
+def visible(text: str) -> str:
+    """`text` with what acts unseen spelt out. CR LF counts as one line break.
+
+    A control character, a bidirectional override, a zero-width character, a lone surrogate or a private character is
+    replaced by its number, as in `‹U+202E›`. Line breaks and tabs stay as they are.
+    """
+    return _NOT_ASCII_PRINTABLE.sub(_spelt, text.replace("\r\n", "\n"))
+
+
+def _spelt(match: re.Match[str]) -> str:
+    char = match[0]
+    if unicodedata.category(char) in _UNSEEN and char not in _KEPT:
+        return f"‹U+{ord(char):04X}›"
+    return char
+
+
+def folded(name: str) -> str:
+    """A name without case and forms of one character, which file systems and readers may not tell apart."""
+    return unicodedata.normalize("NFKC", name).casefold()
+
+
 def half_character(text: str) -> bool:
     """Return whether `text` contains a lone surrogate, which UTF-8 files and tokenisers cannot represent."""
     return any("\ud800" <= c <= "\udfff" for c in text)

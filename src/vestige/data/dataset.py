@@ -21,9 +21,7 @@ manifest.json     seed, settings, counts, and the digest of every file; written 
 Reading starts with the manifest: a file that is missing or was changed is refused by name.
 """
 
-import csv
 import hashlib
-import io
 import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -35,6 +33,7 @@ from typing import NamedTuple
 
 from vestige.artifacts.layout import refuse_strangers
 from vestige.artifacts.provenance import installed_versions
+from vestige.artifacts.records import csv_text
 from vestige.core.errors import InputError
 from vestige.core.files import json_line, new_folder, read_json, replacing, write_json
 from vestige.core.ids import content_id, file_digest
@@ -422,13 +421,12 @@ def _json_lines(rows: Iterable[Record]) -> str:
 def edges_csv(dataset: Dataset) -> str:
     """edges.csv. Unknown values are empty cells."""
     graph, entailed = dataset.graph, n_entailed_of_contracts(dataset)
-    buffer = io.StringIO(newline="")
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(EDGE_COLUMNS)
+    rows = []
     for id_, edge in graph.edges.items():
         numbers = (graph.connectivity[id_], graph.components[id_], entailed.get(id_))
-        writer.writerow([id_, edge.type, *numbers, edge.first, edge.second])
-    return buffer.getvalue()
+        cells = (id_, edge.type, *numbers, edge.first, edge.second)
+        rows.append(dict(zip(EDGE_COLUMNS, cells, strict=True)))
+    return csv_text(EDGE_COLUMNS, rows)
 
 
 def read_dataset(folder: Path) -> Dataset:

@@ -58,7 +58,7 @@ from vestige.artifacts.verdicts import (
     verdict_word,
 )
 from vestige.core.estimates import NO_INTERVAL, Estimate
-from vestige.core.text import Fields, TextMapping, TextTuple, grouped
+from vestige.core.text import Fields, TextMapping, TextTuple, grouped, visible
 from vestige.report.evidence import forget_label, forget_parts
 from vestige.report.words import (
     WORDS_OF,
@@ -78,7 +78,6 @@ from vestige.report.words import (
     submitted,
     typeset,
     verdict_answer,
-    visible,
 )
 
 HOTTEST = 0.64

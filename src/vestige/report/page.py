@@ -27,7 +27,7 @@ from vestige.artifacts.audits import AuditOutcome
 from vestige.artifacts.records import SHUFFLED
 from vestige.artifacts.verdicts import sized
 from vestige.core.estimates import Estimate
-from vestige.core.text import Fields, Record
+from vestige.core.text import Fields, Record, visible
 from vestige.report.audit import (
     Colours,
     any_range,
@@ -58,7 +58,6 @@ from vestige.report.words import (
     plain_number,
     provenance_lines,
     typeset,
-    visible,
 )
 
 _SCRIPTS = ("dom", "copy", "data", "tooltip", "tradeoff", "table", "paging", "items", "audit", "holes", "main")

@@ -19,7 +19,6 @@ from vestige.core.text import Fields, TextTuple
 from vestige.report.contents import Contents
 from vestige.report.evidence import split_of
 from vestige.report.holes import STANDING_WORDS, Probe, standing
-from vestige.report.words import visible
 
 _BOUNDS = ("value", "low", "high", "n")
 
@@ -50,12 +49,12 @@ def write_tables(folder: Path, run: RunFolder, contents: Contents, replaced: Cal
         for row in result_rows([s]):
             texts = {column: replaced(value) for column, value in row.items() if isinstance(value, str)}
             results.append({"evaluation": evaluation.path.name, "items": items} | row | texts)
-    write_csv(folder / "results.csv", RESULT_COLUMNS, _readable(results))
+    write_csv(folder / "results.csv", RESULT_COLUMNS, results)
     columns, rows = item_rows(contents)
-    write_csv(folder / "items.csv", [visible(c) for c in columns], _readable(rows))
+    write_csv(folder / "items.csv", columns, rows)
     if contents.audits:
         for name, (fixed, lines) in audit_tables(contents.audits).items():
-            write_csv(folder / f"{name}.csv", [visible(c) for c in fixed], _readable(lines))
+            write_csv(folder / f"{name}.csv", fixed, lines)
 
 
 def _bounds(name: str, estimate: Estimate | None) -> Fields:
@@ -86,16 +85,6 @@ def item_rows(contents: Contents) -> tuple[TextTuple, list[Fields]]:
     return tuple(columns), rows
 
 
-def _readable(rows: Sequence[Fields]) -> list[Fields]:
-    readable = []
-    for row in rows:
-        shown: Fields = {}
-        for name, value in row.items():
-            shown[visible(name)] = visible(value) if isinstance(value, str) else value
-        readable.append(shown)
-    return readable
-
-
 _MEASURES = ("before", "after", "change", "lowest_before", "lowest_after", "holes")
 HOLE_COLUMNS = tuple(
     ["probe", "id", "prompt", "source", "target_score", "unlearned_score", "target_answer", "unlearned_answer"]
@@ -118,8 +107,8 @@ def write_hole_tables(folder: Path, probes: Sequence[Probe]) -> None:
         for row in probe.table.rows:
             for placebo in row.placebos or (None,):
                 rows.append(_source(probe, row, placebo))
-    write_csv(folder / "holes.csv", HOLE_COLUMNS, _readable(holes))
-    write_csv(folder / "hole_sources.csv", SOURCE_COLUMNS, _readable(rows))
+    write_csv(folder / "holes.csv", HOLE_COLUMNS, holes)
+    write_csv(folder / "hole_sources.csv", SOURCE_COLUMNS, rows)
 
 
 def _source(probe: Probe, row: HoleRow, placebo: Placebo | None) -> Fields:

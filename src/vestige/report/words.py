@@ -1,15 +1,9 @@
-"""How the report writes numbers, names, sentences and verdicts: two decimals, a real minus sign, intervals in brackets.
-
-Hostile text is made fit to be looked at (`visible`). A control character, a bidirectional override, a zero-width
-character, a lone surrogate or a private character is replaced by its number, as in `‹U+202E›`. Line breaks and tabs
-stay as they are.
-"""
+"""How the report writes numbers, names, sentences and verdicts: two decimals, a minus sign, intervals in brackets."""
 
 import json
 import math
 import re
 import tomllib
-import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.resources import files
 from types import MappingProxyType
@@ -80,23 +74,6 @@ def plain_number(x: float) -> str:
     if abs(x) < 0.01:
         return f"{x:.2g}".replace("-", "−")
     return (f"{x:,.0f}" if abs(x) >= 100 else f"{x:.1f}" if abs(x) >= 10 else number(x)).replace("-", "−")
-
-
-_KEPT = {"\n", "\t"}
-_UNSEEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
-_NOT_ASCII_PRINTABLE = re.compile(r"[^\n\t -~]")
-
-
-def visible(text: str) -> str:
-    """`text` with what acts unseen spelt out. CR LF counts as one line break."""
-    return _NOT_ASCII_PRINTABLE.sub(_spelt, text.replace("\r\n", "\n"))
-
-
-def _spelt(match: re.Match[str]) -> str:
-    char = match[0]
-    if unicodedata.category(char) in _UNSEEN and char not in _KEPT:
-        return f"‹U+{ord(char):04X}›"
-    return char
 
 
 def named_values(values: Record) -> list[tuple[str, str]]:
