@@ -88,14 +88,12 @@ def test_a_judged_table_is_judged_again_at_other_margins_and_the_first_verdict_s
 
 
 def test_files_lists_and_frames_are_the_same_scores(tmp_path):
+    import pandas as pd
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     rows = table(model("leaky", "unlearned", 0.4, seed=12))
-    with (tmp_path / "scores.csv").open("w", newline="") as file:
-        writer = csv.DictWriter(file, ["model", "role", "split", "item", "format", "score"])
-        writer.writeheader()
-        writer.writerows(rows)
+    pd.DataFrame(rows).to_csv(tmp_path / "scores.csv", index=False)
     (tmp_path / "scores.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     whole = pa.Table.from_pylist([{"split": "forget", **row} for row in rows])
     pq.write_table(whole, tmp_path / "scores.parquet")
@@ -103,6 +101,9 @@ def test_files_lists_and_frames_are_the_same_scores(tmp_path):
     first, *others = map(read_scores, given)
     assert [row["score"] for row in first] == [row["score"] for row in rows]
     assert all(one == first for one in others)
+    for empty in (pd.NA, pd.NaT, float("nan")):
+        (row,) = read_scores(pd.DataFrame([{**rows[0], "score": empty, "group": empty}], dtype=object))
+        assert (row["score"], row["group"]) == (None, "")
 
 
 def test_wordings_of_one_fact_count_once_and_groups_have_verdicts(tmp_path):
@@ -184,7 +185,7 @@ def own(column, value):
     ("change", "words"),
     [
         (lambda rows: [{**rows[0], "scroe": 1}, *rows], "'scroe'. Did you mean 'score'"),
-        (lambda rows: [{**rows[0], "score": float("nan")}, *rows[1:]], "row 1: the column score holds nan"),
+        (lambda rows: [{**rows[0], "score": float("inf")}, *rows[1:]], "row 1: the column score holds inf"),
         (lambda rows: [{**rows[0], "item": None}, *rows[1:]], "row 1: the column item is empty"),
         (lambda rows: [{**rows[0], "direction": "down"}, *rows[1:]], "direction 'down' is unknown"),
         (lambda rows: [{**rows[0], "score": 1.5}, *rows[1:]], r"1.5 is outside \[0, 1\]"),

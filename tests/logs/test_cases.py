@@ -84,7 +84,8 @@ def test_a_truth_ratio_that_nothing_decides_is_refused(write):
         read_logs(logs, forget="it")
 
 
-def test_settings_and_losses_tell_the_definition(write):
+@pytest.mark.parametrize("bad", [math.nan, math.inf, 1e9])
+def test_settings_and_losses_tell_the_definition_and_one_bad_value_does_not(write, bad):
     share = np.full(N, 0.7)
     file = write("a/TOFU_EVAL.json", truth_log(share, "prob_mean"))
     assert read_log(file).parts[0].otherwise is not None
@@ -94,14 +95,52 @@ def test_settings_and_losses_tell_the_definition(write):
     (part,) = read_log(file).parts
     assert (part.otherwise, part.scores[0]) == (None, pytest.approx(0.7))
     # right = 0.5, wrong = 0.25: R = 0.5 and the share is 2 / 3.
+    right = [{"avg_loss": bad}] + [{"avg_loss": math.log(2)}] * N
     losses = {
-        "forget_Q_A_PARA_Prob": {"value_by_index": {"0": {"prob": 0.5, "avg_loss": math.log(2)}}},
-        "forget_Q_A_PERT_Prob": {"value_by_index": {"0": {"prob": [0.25], "avg_loss": [math.log(4)]}}},
+        "forget_Q_A_PARA_Prob": {"value_by_index": right},
+        "forget_Q_A_PERT_Prob": {"value_by_index": [{"avg_loss": [math.log(4)]}] * (N + 1)},
     }
     for score in (0.5, 2 / 3):
-        stored = losses | {"forget_truth_ratio": {"agg_value": score, "value_by_index": {"0": {"score": score}}}}
-        parts = {part.name: part for part in read_log(write("b/TOFU_EVAL.json", stored)).parts}
-        assert parts["truth"].scores[0] == pytest.approx(2 / 3)
+        rows = [{"score": score}] * N + [{"score": bad}]
+        stored = losses | {"forget_truth_ratio": {"agg_value": score, "value_by_index": rows}}
+        (truth,) = (part for part in read_log(write("b/TOFU_EVAL.json", stored)).parts if part.name == "truth")
+        assert truth.scores[:N] == pytest.approx([2 / 3] * N)
+
+
+ONE_QUESTION = {
+    "tofu": lambda _, score: score,
+    "open-unlearning": lambda n, score: {"prob": score},
+    "muse": lambda n, score: {"prompt": f"Q: {n}?", "gt": "t", "response": "r", "rougeL": score},
+    "lm-eval": lambda n, score: lm(n, score),
+    "inspect": lambda n, score: passage(n, score, f"q{n}"),
+    "every-eval-ever": lambda n, score: {**dict.fromkeys(("schema_version", "evaluation_id", "evaluation_name"), "1"),
+                                         "sample_id": n, "input": {"raw": "?"}, "evaluation": {"score": score}},
+    "rows": lambda n, score: {"id": n, "rouge_l": score},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("bad", [math.inf, -math.inf, math.nan, 1e308, -1.0, "null", None])
+@pytest.mark.parametrize("tool", ONE_QUESTION)
+def test_one_score_that_is_none_is_missing_on_its_question_alone(write, tool, bad):
+    scores = [bad, *[0.0, 1.0] * 15]
+    rows = [ONE_QUESTION[tool](n, score) for n, score in enumerate(scores)]
+    whole = {"tofu": {"eval_log_forget.json": {"rougeL_recall": rows}}, "inspect": inspect(rows),
+             "open-unlearning": {"forget_Q_A_Prob": {"value_by_index": rows}}}  # fmt: skip
+    file = write("x.json", whole.get(tool, rows), lines=tool in ("lm-eval", "every-eval-ever"))
+    assert reader_of(file) == tool
+    (part,) = read_log(file).parts
+    assert np.flatnonzero(np.isnan(part.scores)).tolist() == [0]
+    assert part.scores[1:].tolist() == scores[1:]
+    hits = tool in ("lm-eval", "inspect", "every-eval-ever") and bad not in (1e308, -1.0)
+    assert (part.measurement.score_type == "hit") == hits
+
+
+@pytest.mark.parametrize("loss", [math.nan, math.inf])
+def test_a_loss_that_is_no_number_is_no_probability(write, loss):
+    tables = {"avg_paraphrased_loss": [loss, 1.0], "average_perturb_loss": [[3.0, 5.0], [3.0, 5.0]],
+              "avg_gt_loss": [loss, 0.0]}  # fmt: skip
+    parts = read_log(write("x.json", {"eval_log_forget.json": tables})).parts
+    assert [np.isnan(part.scores).tolist() for part in parts] == [[True, False]] * 2
 
 
 @pytest.mark.parametrize("zero", [0, 0.0, "0"])
@@ -261,12 +300,6 @@ def test_archives_of_inspect_are_read_and_their_size_is_limited(tmp_path, kind):
         read_log(file)
 
 
-def test_letter_grades_of_inspect_are_no_correct_and_incorrect(write):
-    grades = [passage(n, "ABC"[n], f"q{n}") for n in range(3)]
-    with pytest.raises(InputError, match="is 'A', and no number"):
-        read_log(write("grades.json", inspect(grades)))
-
-
 def test_option_log_likelihoods_are_probabilities_and_bits(write):
     def row(n, likely):
         calls = [["Which?", f" {letter}"] for letter in "ABCD"]
@@ -413,14 +446,16 @@ def test_content_selects_the_reader_and_files_that_are_not_read_are_named(write,
     assert reasons.keys() == places.keys()
 
 
-def test_one_file_with_several_models_is_read_by_the_name_of_the_model(write):
-    stored = {
-        name: {"related": {"per_item": [{"example_id": str(n), "rouge_l": level} for n in range(3)]}}
-        for name, level in (("finetuned", 0.9), ("ga_ep5", 0.5))
-    }
+@pytest.mark.parametrize("by_column", [True, False])
+def test_one_file_with_several_models_is_read_by_the_name_of_the_model(write, by_column):
+    # The first score of a file may be missing.
+    stored = [{"id": n, "model": m, "rouge_l": s} for m, s in (("full", None), ("ga_ep5", 0.5)) for n in range(3)]
+    if not by_column:
+        stored = {model: {"related": {"per_item": [{"id": n, "rouge_l": score} for n in range(3)]}}
+                  for model, score in (("full", 0.9), ("ga_ep5", 0.5))}  # fmt: skip
     file = write("compare.json", stored)
     assert read_log(file, How(key="ga_ep5")).parts[0].scores.tolist() == [0.5] * 3
-    with pytest.raises(InputError, match=r"holds 2 models \(finetuned, ga_ep5\)"):
+    with pytest.raises(InputError, match=r"holds 2 models \(full, ga_ep5\)"):
         read_log(file)
 
 
@@ -480,29 +515,26 @@ FULL = f"{AT}open-unlearning/{BASE}_full\n"
         (f"{FULL}peft_model_id: me/run3\n", ()),
         (f"{FULL}    quantization_config:\n      load_in_4bit: true\n", ()),
         (f"{AT}unlearn_{BASE}_forget10_NPO\n    load_in_8bit: true\n", ("unlearned", "NPO quantized")),
+        *((text, ()) for text in ("mode: [eval\n", "- eval\n", "mode: eval\nmodel: 3\n", "mode: train\n")),
     ],
 )
 def test_the_settings_name_the_model(write, model, found):
     folder = saves(write)
-    text = f"mode: eval\nforget_split: forget10\nmodel:\n  model_args:\n{model}"
+    text = f"mode: eval\nforget_split: forget10\nmodel:\n  model_args:\n{model}" if "path" in model else model
     settings(write("saves/eval/any_name/TOFU_EVAL.json", by_probability([0.4] * 3)).parent, text)
     assert roles_in(folder) == KNOWN | {found} - {()}
+    assert [path.parent.name for path, _ in recognise([folder]).left_out] == ["any_name"] * (not found)
 
 
-@pytest.mark.parametrize("text", ["mode: [eval\n", "- eval\n", "mode: eval\nmodel: 3\n", "mode: train\n"])
-def test_settings_that_say_nothing_give_no_role(write, text):
-    folder = saves(write)
-    settings(write("saves/eval/any_name/TOFU_EVAL.json", by_probability([0.4] * 3)).parent, text)
-    assert roles_in(folder) == KNOWN
-    assert [path.parent.name for path, _ in recognise([folder]).left_out] == ["any_name"]
-
-
-def test_names_of_the_hub_and_changes_of_a_model_are_recognised(write):
+def test_names_of_the_hub_changes_of_a_model_and_plain_roles_are_recognised(write):
     folder = saves(write)
     for name in (f"unlearn_{BASE}_forget10_NPO_lr1e-05__none", f"unlearn_{BASE}_forget10_NPO_lr1e-05__quantize_4",
                  f"{BASE}_full__quantize_4"):  # fmt: skip
         write(f"saves/results/{name}/TOFU_EVAL.json", by_probability([0.4] * 3))
     assert roles_in(folder) == KNOWN | {("unlearned", "NPO_lr1e-05"), ("unlearned", "NPO_lr1e-05 quantize_4")}
+    for name in ("full", "retrain", "ga_lr1e-4", "base"):
+        folder = write(f"runs/{name}/LAMP_EVAL.json", by_probability([0.4] * 3)).parents[1]
+    assert roles_in(folder) == {("target", "full"), ("retrained", "retrain"), ("unlearned", "ga_lr1e-4")}
 
 
 def test_links_are_followed_once_and_circles_end(write, tmp_path):
@@ -570,13 +602,6 @@ def test_the_named_forget_set_is_judged_or_refused(write):
     assert roles_in(folder, forget="forget10") == KNOWN
     with pytest.raises(InputError, match="no logs are of the forget set 'forget05'"):
         recognise([folder], forget="forget05")
-
-
-def test_folders_that_say_the_role_by_themselves_are_recognised(write):
-    for name in ("full", "retrain", "ga_lr1e-4", "base"):
-        write(f"runs/{name}/LAMP_EVAL.json", by_probability([0.4] * 3))
-    folder = write("runs/other.json", {}).parent
-    assert roles_in(folder) == {("target", "full"), ("retrained", "retrain"), ("unlearned", "ga_lr1e-4")}
 
 
 @pytest.mark.parametrize(
@@ -760,21 +785,13 @@ def test_a_model_without_a_score_in_common_is_named(write):
         ([{"id": "1", "rouge_l": 0.5}, {"id": "mean", "rouge_l": 0.5}], "row 2 is called 'mean'"),
         ([{"question": "Who?", "rouge_l": 0.5}, {"question": "", "rouge_l": 0.5}], "row 2 has no question"),
         ([{"id": "1", "rouge_l": 0.5}, {"id": "2", "rouge_l": "0.5 ± 0.1"}], "'0.5 ± 0.1' in row 2"),
+        *([[{"id": 1, "rouge_l": 0.5}, {"id": 2, "rouge_l": x}], r"no share in \[0, 1\] on 1 of 2"] for x in (-5.0, 2)),
         ([{"id": "1", "rouge_l": "55 %"}, {"id": "2", "rouge_l": "0.4"}], "per cent sign"),
     ],
 )
 def test_rows_that_are_no_scores_of_questions_are_refused(write, rows, why):
     with pytest.raises(InputError, match=why):
         read_log(write("rows.json", rows))
-
-
-def test_a_column_of_models_is_read_for_the_model_that_is_named(write):
-    # The first score of a file may be missing.
-    file = write("x.json", [{"id": n, "model": m, "rouge_l": s} for m, s in (("a", None), ("b", 0.8)) for n in (1, 2)])
-    (part,) = read_log(file, How(key="b")).parts
-    assert part.scores.tolist() == [0.8, 0.8]
-    with pytest.raises(InputError, match="holds 2 models"):
-        read_log(file)
 
 
 @pytest.mark.parametrize(
@@ -784,9 +801,10 @@ def test_inspect_scores_in_a_list_bare_or_of_the_oldest_form(write, score):
     samples = [{"id": n, "input": f"Where is {n}?", "target": "x", **score} for n in (1, 2)]
     file = write("log.json", {"status": "success", "eval": {"task": "t"}, "samples": samples})
     assert read_log(file).parts[0].scores.tolist() == [0.5, 0.5]
-    samples[1]["scores"] = {"m": {"value": [0.5, 1]}}
-    with pytest.raises(InputError, match="sample 2 is a list"):
-        read_log(write("list.json", {"status": "success", "eval": {"task": "t"}, "samples": samples[1:]}))
+    for value, said in (([0.5, 1], "sample 2 is a list"), ("A", "is 'A', and no number")):
+        samples[1]["scores"] = {"m": {"value": value}}
+        with pytest.raises(InputError, match=said):
+            read_log(write("other.json", inspect(samples[1:])))
 
 
 def test_a_roles_file_of_excel_and_a_packed_log_that_it_names(write, tmp_path):

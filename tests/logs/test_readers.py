@@ -2,7 +2,6 @@
 
 import json
 import math
-import re
 import zipfile
 
 import pytest
@@ -220,25 +219,6 @@ def test_the_question_of_a_prompt_and_what_stands_around_it(prompt, question):
     other = read_prompt(prompt.replace("Who", "When"))
     assert other.question == question.replace("Who", "When")
     assert read_prompt(prompt).frame == other.frame or "Who" not in prompt
-
-
-@pytest.mark.parametrize("score", [float("inf"), -5.0, 2])
-def test_a_score_out_of_its_range_is_not_read_and_named(write, score):
-    stored = {"forget_Q_A_Prob": by_index([{"prob": 0.5}, {"prob": score}])}
-    said = "forget, probability: the score is no share in [0, 1] on 1 of 2 questions"
-    with pytest.raises(InputError, match=re.escape(said)):
-        read_log(write("TOFU_EVAL.json", stored))
-    log = read_log(write("TOFU_EVAL.json", stored | {"extraction_strength": by_index([{"score": 0.5}])}))
-    assert [part.name for part in log.parts] == ["extraction strength"]
-    assert log.unread[0].startswith(said)
-
-
-@pytest.mark.parametrize("score", [float("nan"), None, "none"])
-def test_a_score_that_is_not_there_is_missing_on_its_question_alone(write, score):
-    stored = {"forget_Q_A_Prob": by_index([{"prob": 0.5}, {"prob": score}])}
-    (part,) = read_log(write("TOFU_EVAL.json", stored)).parts
-    assert part.scores[0] == 0.5
-    assert math.isnan(part.scores[1])
 
 
 @pytest.mark.parametrize(

@@ -218,35 +218,27 @@ def _spelled(where: str, row: Record) -> Fields:
             continue
         if name in named:
             raise InputError(f"{where}: two columns have the name {one_line(name, width=40)}. Keep one.")
-        named[name] = value
+        # The missing values of pandas are of types of its own.
+        named[name] = None if not isinstance(value, str) and is_empty(str(value)) else value
     return named
 
 
 def _records(table: Any) -> list[Record]:
-    """Return the rows of a DataFrame of pandas or polars, of an Arrow table, or of a data set. NaN becomes None."""
+    """Return the rows of a DataFrame of pandas or polars, of an Arrow table, or of a data set."""
     try:
         if isinstance(table, Mapping):
             # pandas writes each column as an object by index.
             columns = {name: list(v.values() if isinstance(v, Mapping) else v) for name, v in table.items()}
-            rows = [dict(zip(columns, cells, strict=True)) for cells in zip(*columns.values(), strict=True)]
-        elif hasattr(table, "to_pylist"):
-            rows = table.to_pylist()
-        elif hasattr(table, "to_dicts"):
-            rows = table.to_dicts()
-        elif hasattr(table, "to_list"):
-            # The table is a data set, whose to_dict gives columns.
-            rows = list(table.to_list())
-        else:
-            rows = table.to_dict("records")
+            return [dict(zip(columns, cells, strict=True)) for cells in zip(*columns.values(), strict=True)]
+        # The to_dict of a data set gives columns.
+        for method in ("to_pylist", "to_dicts", "to_list"):
+            if hasattr(table, method):
+                return list(getattr(table, method)())
+        return list(table.to_dict("records"))
     except (AttributeError, TypeError, ValueError) as error:
         raise InputError(
             f"the table is a {type(table).__name__}, which has no rows. Give a file, a list of dicts, or a DataFrame."
         ) from error
-    records: list[Record] = []
-    for row in rows:
-        # NaN is the missing value of pandas.
-        records.append({name: None if value != value else value for name, value in row.items()})
-    return records
 
 
 def _scored(where: str, row: Record) -> Fields:

@@ -94,7 +94,7 @@ def _add(reading: LogReading, rows: list[Record], suffix: str) -> None:
         _add_options(reading, options, rows, requests, (asked, suffix), {**about, "chance": chance})
     for metric in _metrics(rows):
         scores = [number_of(row.get(metric)) for row in rows]
-        known = [score for score in scores if score is not None and math.isfinite(score)]
+        known = [score for score in scores if score is not None]
         if not known and metric not in reading.scales:
             value = next((row.get(metric) for row in rows if row.get(metric) is not None), None)
             reading.unread.append(f"{metric}: {one_line(repr(value), width=40)} is no number")
@@ -177,7 +177,7 @@ def _add_options(
         return
     scores, bits = np.full((2, len(options)), np.nan)
     for n, (values, place) in enumerate(zip(options, right, strict=True)):
-        if place is None or np.isnan(values).any() or not np.isfinite(values).any():
+        if place is None or not np.isfinite(values).all():
             continue
         shares = np.exp(values - values.max())
         scores[n] = shares[place] / shares.sum()

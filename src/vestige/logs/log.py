@@ -306,16 +306,22 @@ class LogReading:
             return
         scores = list(scores)
         label = f"{split}, {measurement.name}"
-        texts_among = [score for score in scores if isinstance(score, str)]
-        for score in texts_among:
-            if number_of(score) is None and not is_empty(score):
-                place = scores.index(score) + 1
-                self.unread.append(f"{label}: {one_line(score, width=40)!r} in row {place} is no number")
-                return
-        if texts_among and per_cent_and_shares(scores):
+        numbers = [number_of(score) for score in scores]
+        values = np.array(numbers, dtype=float)
+        most = STRAY * len(scores)
+        strays: dict[int, str] = {}
+        for place, (score, number) in enumerate(zip(scores, numbers, strict=True), 1):
+            if number is None and isinstance(score, str) and not is_empty(score):
+                strays[place - 1] = f"{one_line(score, width=40)!r} in row {place} is no number"
+        if len(strays) > most:
+            self.unread.append(f"{label}: {next(iter(strays.values()))}")
+            return
+        if any(isinstance(score, str) for score in scores) and per_cent_and_shares(scores):
             self.unread.append(f"{label}: some scores have a per cent sign and others have none; write all alike")
             return
-        values = _numbers(scores)
+        infinite = np.flatnonzero(np.isinf(values)).tolist()
+        strays |= dict.fromkeys(infinite, "the score is infinite")
+        values[infinite] = np.nan
         if np.isnan(values).all():
             self.unread.append(f"{label}: the score is missing on all {len(values)} questions")
             return
@@ -342,10 +348,12 @@ class LogReading:
         low, high = measurement.ends
         if scale is not None:
             low, high = scale.low, scale.high
-        outside = np.flatnonzero((values < low) | (values > high) | np.isinf(values))
-        if outside.size:
+        outside = np.flatnonzero((values < low) | (values > high))
+        if outside.size > most:
             self.unread.append(f"{label}: {_outside(measurement.name, values, low, high)}")
             return
+        strays |= {n: f"the score is {values[n]:g}, outside {low:g} to {high:g}" for n in outside.tolist()}
+        values[outside] = np.nan
         if scale is not None:
             values = (values - scale.low) / (scale.high - scale.low)
             if scale.direction < 0:
@@ -363,7 +371,7 @@ class LogReading:
             questions=_shared(tuple(text.question for text in texts)),
             answers=_shared(tuple(map(str, answers))),
             replies=tuple(map(str, replies)),
-            reasons=dict(reasons or {}),
+            reasons=strays | dict(reasons or {}),
             chance=chance,
             task=self.task,
             otherwise=None if otherwise is None else np.array(list(otherwise)),
@@ -387,8 +395,8 @@ class LogReading:
             return (
                 f"only rows of your own have a column {one_line(scale.tokens, width=40)}; give the mean over the tokens"
             )
-        if np.isinf(scores).any() or (scores.min() < 0 < scores.max()):
-            return "it is infinite, or below 0 for some questions and above 0 for others"
+        if scores.min() < 0 < scores.max():
+            return "it is below 0 for some questions and above 0 for others"
         return ""
 
     def _add_noted(self, scores: list[Any], columns: Mapping[str, list[Any]], notes: Sequence[Record]) -> None:
@@ -451,7 +459,7 @@ def note_on(note: Any, measurement: str) -> Fields | None:
 
 def hits_or_graded(scores: Iterable[float]) -> ScoreType:
     """Return the type of unknown scores: hits if all are 0 or 1."""
-    if set(scores) <= {0.0, 1.0}:
+    if {score for score in scores if math.isfinite(score)} <= {0.0, 1.0}:
         return "hit"
     return "overlap"
 
@@ -469,32 +477,30 @@ localises truth values.
 
 
 def number_of(score: Any) -> float | None:
-    """Return a score as a number, from a number, a truth value or a text with a number, or None for anything different.
+    """Return a score as a number, from a number of any type, a truth value or a text with a number. None for others.
 
     Example:
         >>> [number_of(score) for score in (1, True, "0,25", "25 %", "C", "no idea")]
         [1.0, 1.0, 0.25, 0.25, 1.0, None]
     """
-    if isinstance(score, bool | int | float):
-        return float(score)
-    if not isinstance(score, str):
-        return None
-    word = score.strip().lower()
-    if word in _WORDS:
-        return _WORDS[word]
     scale = 1.0
-    if word.endswith("%"):
-        word, scale = word[:-1], 100.0
-    # A decimal comma.
-    if word.count(",") == 1 and "." not in word:
-        word = word.replace(",", ".")
+    if isinstance(score, str):
+        word = score.strip().lower()
+        if word in _WORDS:
+            return _WORDS[word]
+        if word.endswith("%"):
+            word, scale = word[:-1], 100.0
+        # A decimal comma.
+        if word.count(",") == 1 and "." not in word:
+            word = word.replace(",", ".")
+        score = word
     try:
-        return float(word) / scale
-    except ValueError:
+        return float(score) / scale
+    except (TypeError, ValueError, OverflowError):
         return None
 
 
-_EMPTY = ("", "na", "n/a", "#n/a", "nan", "null", "none", ".", "-")
+_EMPTY = ("", "na", "n/a", "#n/a", "<na>", "nan", "nat", "null", "none", ".", "-")
 
 
 def is_empty(score: str) -> bool:
@@ -508,32 +514,25 @@ def per_cent_and_shares(scores: Iterable[Any]) -> bool:
     return len(signs) > 1
 
 
-_PLAIN_NUMBERS = {float, int, bool, type(None)}
-
-
-def _numbers(scores: list[Any]) -> Scores:
-    """Return the scores as numbers. Others become NaN."""
-    if not set(map(type, scores)) <= _PLAIN_NUMBERS:
-        scores = [number_of(score) for score in scores]
-    # None becomes NaN.
-    return np.array(scores, dtype=float)
+STRAY = 0.05
+"""The largest share of questions whose score may be no number or out of range. It is missing for them. A larger share
+shows that the score has another range.
+"""
 
 
 def _outside(name: str, values: Scores, low: float, high: float) -> str:
     """Why scores outside of a range cannot be used, and the option with which they can."""
-    known = values[np.isfinite(values)]
-    if (low, high) == (-math.inf, math.inf):
-        return f"the score is not a finite number on {int(np.isinf(values).sum())} of {len(values)} questions"
-    beyond = int(((values < low) | (values > high) | np.isinf(values)).sum())
-    least, most = (f"{known.min():g}", f"{known.max():g}") if known.size else ("infinity", "infinity")
+    known = values[~np.isnan(values)]
+    beyond = int(((values < low) | (values > high)).sum())
     levels, stated = np.unique(known), f"score:{one_line(name, width=60)}"
     kind = "share in [0, 1]" if (low, high) == (0.0, 1.0) else f"number in [{low:g}, {high:g}]"
-    said = f"the score is no {kind} on {beyond} of {len(values)} questions (they lie between {least} and {most})"
+    ends = f"{known.min():g} and {known.max():g}"
+    said = f"the score is no {kind} on {beyond} of {len(values)} questions (they lie between {ends})"
     if levels.size <= 11 and np.array_equal(levels, np.round(levels)):
         said += f"; for a rating scale state its range, as in --logs {quote(f'{stated}=1..5')}"
-    elif known.size and known.min() >= 0 and known.max() <= 100:
+    elif known.min() >= 0 and known.max() <= 100:
         said += f"; for per cent state the range, as in --logs {quote(f'{stated}=0..100')}"
-    elif known.size and known.max() <= 0:
+    elif known.max() <= 0:
         said += f"; for log-probabilities give --logs {quote(f'{stated}=nats')}"
     return said
 

@@ -26,7 +26,19 @@ from vestige.artifacts.scores import Measurement, QuestionType, ScoreType
 from vestige.core.errors import InputError
 from vestige.core.files import read_text
 from vestige.core.text import NumberByName, Record, TextTuple, one_line
-from vestige.logs.log import NOTE, Beginning, How, Log, LogReading, Scores, in_order, indexed, number_of, read_value
+from vestige.logs.log import (
+    NOTE,
+    STRAY,
+    Beginning,
+    How,
+    Log,
+    LogReading,
+    Scores,
+    in_order,
+    indexed,
+    number_of,
+    read_value,
+)
 
 SPLITS = {
     "forget": "forget",
@@ -239,8 +251,8 @@ def _truths(
 def _fitting(path: Path, log: Record, name: str, keys: Sequence[str], values: Scores) -> set[str]:
     """Return the kinds of score that match the log, by its content and settings."""
     known = values[~np.isnan(values)]
-    # A share is at most 1.
-    if not known.size or known.max() > 1:
+    # A share is at most 1, but for values that are no score.
+    if not known.size or (known > 1).mean() > STRAY:
         return {_RATIO}
     by_parts = _by_parts(log, name, keys, values)
     if by_parts:
@@ -294,7 +306,7 @@ def _losses(metric: Any) -> NumberByName:
     for key, row in zip(keys, rows, strict=True):
         loss = row.get("avg_loss")
         losses = in_order(loss) if isinstance(loss, list | dict) else [loss]
-        known = [number for number in map(number_of, losses) if number is not None]
+        known = [number for number in map(number_of, losses) if number is not None and np.isfinite(number)]
         if known:
             found[key] = sum(known) / len(known)
     return found

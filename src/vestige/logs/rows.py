@@ -20,6 +20,7 @@ from vestige.logs.log import (
     How,
     Log,
     LogReading,
+    hits_or_graded,
     json_lines,
     number_of,
     plain,
@@ -291,8 +292,8 @@ def _add_rows(
             reading.add(split, CHOICE, values, chance=chance, **about)
             continue
         values = _per_token(reading, rows, name)
-        known = {number for value in values if (number := number_of(value)) is not None}
-        if measurement.score_type == "hit" and not known <= {0.0, 1.0}:
+        known = [number for value in values if (number := number_of(value)) is not None]
+        if measurement.score_type == "hit" and hits_or_graded(known) != "hit":
             measurement = Measurement(measurement.name, measurement.question_type, "overlap")
         reading.add(split, measurement, values, **about)
 

@@ -61,17 +61,16 @@ def _add(reading: LogReading, split: str, tables: dict[str, Any]) -> None:
 
 def _probability(loss: Any) -> float | None:
     number = number_of(loss)
-    if number is None:
+    if number is None or not math.isfinite(number):
         return None
     # A negative loss is invalid, and its share above 1 is rejected by name.
     return math.exp(min(-number, 700.0))
 
 
 def _truth(right: Any, wrong: Any) -> float | None:
-    loss = number_of(right)
-    others = [number_of(one) for one in wrong] if isinstance(wrong, list) else []
-    known = [one for one in others if one is not None]
-    if loss is None or not known or len(known) < len(others):
+    losses = [number_of(loss) for loss in (right, *(wrong if isinstance(wrong, list) else ()))]
+    known = [loss for loss in losses if loss is not None and math.isfinite(loss)]
+    if len(known) < max(2, len(losses)):
         return None
     # exp overflows above 709, where the share is 0 anyhow.
-    return 1 / (1 + math.exp(max(-700.0, min(loss - sum(known) / len(known), 700.0))))
+    return 1 / (1 + math.exp(max(-700.0, min(known[0] - sum(known[1:]) / len(known[1:]), 700.0))))
