@@ -182,7 +182,7 @@ ELSE = [f"Else {n}?" for n in range(90)]
         ({"questions": QUESTIONS[:10]}, "holds 10 forget questions and lacks 30 of the target's 40: it is cut short"),
         ({"questions": ELSE[:N]}, "none of the target's 40 is among them"),
         ({"questions": ELSE, "texts": False}, "90 forget questions without their text"),
-        ({"prompt": "Answer like a pirate. "}, "was asked in other words than the target"),
+        ({"prompt": "Answer like a pirate. "}, "words around the question=Answer like a pirate.*, and the target with"),
     ],
 )
 def test_a_log_that_cannot_be_compared_is_refused_and_in_a_folder_left_out(tmp_path, logs, put, how, words):
@@ -192,7 +192,7 @@ def test_a_log_that_cannot_be_compared_is_refused_and_in_a_folder_left_out(tmp_p
     assert not (tmp_path / "run" / "verdicts.json").exists()
     outcome = judged(tmp_path, logs, forgiving=True)
     assert outcome.retrained == ("never 1", "never 3")
-    assert any(words in said for said in outcome.untested)
+    assert any(re.search(words, said) for said in outcome.untested)
 
 
 def test_a_target_that_is_cut_short_is_refused_in_a_folder_too(tmp_path, logs, put):
@@ -203,14 +203,10 @@ def test_a_target_that_is_cut_short_is_refused_in_a_folder_too(tmp_path, logs, p
 
 @pytest.fixture
 def samples(tmp_path):
-    def write(name, temperature, share, seed, questions=QUESTIONS):
+    def write(name, share, seed, questions):
         scores = np.random.default_rng(seed).random(len(questions)) < 0.05 + 0.9 * share
-        about = {"target": "t", "metrics": ["acc"]}
-        how = {"temperature": temperature, "max_gen_toks": 9}
-        rows = [
-            {"doc_id": n, "arguments": {"a": {"p": questions[n], "k": how}}, "acc": x, **about}
-            for n, x in enumerate(scores.astype(float).tolist())
-        ]
+        rows = [{"doc_id": n, "arguments": {"a": {"p": questions[n]}}, "acc": x, "target": "t", "metrics": ["acc"]}
+                for n, x in enumerate(scores.astype(float).tolist())]  # fmt: skip
         file = tmp_path / f"samples_{name}.jsonl"
         file.write_text("".join(json.dumps(row) + "\n" for row in rows))
         return file
@@ -225,7 +221,7 @@ def test_of_several_tasks_each_is_judged_in_the_split_that_is_named(tmp_path, sa
         for task, level in zip(("tofu", "mmlu"), levels, strict=True):
             folder = model.replace(":", "_")
             questions = QUESTIONS if task == "tofu" else [f"Else {n}?" for n in range(200)]
-            file = samples(f"{folder}_{task}", 0.0, level, seed, questions)
+            file = samples(f"{folder}_{task}", level, seed, questions)
             (tmp_path / folder).mkdir(exist_ok=True)
             file.rename(tmp_path / folder / f"samples_{task}_2026-01-02T03-04-05.678901.jsonl")
         words += ["--logs", f"{model}={tmp_path / folder}"]
@@ -243,18 +239,6 @@ def test_of_several_tasks_each_is_judged_in_the_split_that_is_named(tmp_path, sa
     assert verdicts["utility preserved"]["verdict"] == "fail"
     (stored,) = (tmp_path / "run" / "audit").glob("*/logs.json")
     assert json.loads(stored.read_text())["tasks"] == {"mmlu": "retain", "tofu": "forget"}
-
-
-def test_other_temperatures_and_shorter_replies_are_refused(tmp_path, samples):
-    logs = [GivenLog("target", "t", samples("t", 0.0, 1.0, 0)), GivenLog("retrained", "r", samples("c", 0.0, 0.0, 1))]
-    warm = GivenLog("unlearned", "warm", samples("s", 0.7, 0.5, 2))
-    with pytest.raises(Unfit, match=r"was asked with temperature=0\.7, and the target with temperature=0\.0"):
-        judged(tmp_path, [*logs, warm])
-    cool = GivenLog("unlearned", "cool", samples("u", 0.0, 0.5, 3))
-    assert outcomes(judged(tmp_path, [*logs, cool])) == {"cool": "fails"}
-    cool.path.write_text(cool.path.read_text().replace('"max_gen_toks": 9', '"max_gen_toks": 1'))
-    with pytest.raises(Unfit, match="was asked with max_gen_toks=1, and the target with max_gen_toks=9"):
-        judged(tmp_path, [*logs, cool])
 
 
 @pytest.mark.parametrize("lacking", ["", "honest: of it", "full: of the target", "never: of no control"])

@@ -19,6 +19,7 @@ from vestige.core.errors import InputError
 from vestige.logs import read_log, reader_of, why_unread
 from vestige.logs.folders import read_roles, recognise
 from vestige.logs.log import GivenLog, How, Scale
+from vestige.logs.open_unlearning import settings_in
 
 N = 40
 RNG = np.random.default_rng(7)
@@ -367,29 +368,42 @@ def test_a_score_that_runs_the_other_way_is_refused_and_read_when_the_user_says_
         ("\ufeff model , role , item , score \r\n a , Target , 1 , 25 %\r\n a , target , 2 , WAHR\r\n", [0.25, 1.0]),
         ('model,role,item,score,__index_level_0__\na,target,1,"0,25",7\na,target,2,.,9\n', [0.25, None]),
         ("model\trole\titem\tscore\na\ttarget\t1\tyes\na\ttarget\t2\t2.5E-01\n", [1.0, 0.25]),
-    ],
-)
-def test_tables_of_r_and_spreadsheets_are_read(tmp_path, text, scores):
-    file = tmp_path / "scores.csv"
-    file.write_text(text)
-    rows = read_scores(file)
-    assert [tuple(row[name] for name in ("model", "role", "item", "score")) for row in rows] == [
-        ("a", "target", str(n), score) for n, score in enumerate(scores, 1)
-    ]
-
-
-@pytest.mark.parametrize(
-    ("text", "scores"),
-    [
         ("id;question;score\n1;Who?;0,25\n2;Where?;1\n", [0.25, 1.0]),
         ("ID,Question,ROUGE-L\n1,Who?,25%\n2,Where?,NA\n", [0.25, None]),
         ('"","question","Exact Match"\n"1","Who?",TRUE\n"2","Where?",FAUX\n', [1.0, 0.0]),
     ],
 )
-def test_rows_in_any_dialect_of_csv_are_read(tmp_path, text, scores):
-    (tmp_path / "rows.csv").write_text(text)
-    (part,) = read_log(tmp_path / "rows.csv").parts
-    assert [None if math.isnan(score) else score for score in part.scores] == scores
+def test_tables_and_rows_in_any_dialect_of_csv_are_read(tmp_path, text, scores):
+    file = tmp_path / "scores.csv"
+    file.write_text(text)
+    if "role" in text.lower():
+        rows = [[row[name] for name in ("model", "role", "item", "score")] for row in read_scores(file)]
+        assert rows == [["a", "target", str(n), score] for n, score in enumerate(scores, 1)]
+    else:
+        (part,) = read_log(file).parts
+        assert [None if math.isnan(score) else score for score in part.scores] == scores
+
+
+@pytest.mark.parametrize("tool", ["open-unlearning", "lm-eval", "every-eval-ever", "rows"])
+def test_settings_that_some_models_state_are_named_and_other_ones_refused(write, tool):
+    def logs(**lengths):
+        settings_in.cache_clear()
+        for name, level in (("full", 0.9), ("r", 0.1), ("u", 0.2)):
+            length = {"max_new_tokens": lengths.get(name)}
+            rows = [ONE_QUESTION[tool](n, level + n / 1000) for n in range(N)]
+            for n, row in enumerate(rows):
+                row |= {"rows": length, "lm-eval": {"arguments": [[f"Q{n}?", length]]}}.get(tool, {})
+            stored = {"open-unlearning": {"forget_Q_A_Prob": {"value_by_index": rows}}}.get(tool, rows)
+            file = write(f"{name}/x.jsonl", stored, lines=stored is rows)
+            settings(file.parent, f"eval:\n  forget_Q_A_Prob:\n    generation_args: {json.dumps(length)}\n")
+            write(f"{name}/x.json", {"evaluation_results": [{"generation_config": {"generation_args": length}}]})
+            yield GivenLog({"full": "target", "r": "retrained"}.get(name, "unlearned"), name, file)
+
+    name = "forget_Q_A_Prob, max_new_tokens" if tool == "open-unlearning" else "max_new_tokens"
+    said = " ".join(read_logs([*logs(full=9, r=9)], forget="it").notes)
+    assert f"is not known of {name}: stated by full, r, and not by u." in said
+    with pytest.raises(InputError, match=f"was asked with {name}=1, and the target with {name}=9"):
+        read_logs([*logs(full=9, r=9, u=1)], forget="it")
 
 
 def test_rows_as_pandas_splits_them_and_text_in_utf16_are_read(tmp_path):
@@ -463,7 +477,7 @@ BASE = "tofu_Llama-3.2-1B-Instruct"
 
 
 def settings(folder, text):
-    (folder / ".hydra").mkdir(parents=True)
+    (folder / ".hydra").mkdir(parents=True, exist_ok=True)
     (folder / ".hydra/config.yaml").write_text(text)
 
 

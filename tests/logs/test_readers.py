@@ -138,7 +138,8 @@ def test_lm_eval_samples(write):
     (part,) = log.parts
     assert (part.name, scores(part), part.questions, part.replies) == (
         "exact_match", (1.0, 0.0), ("Q0?", "Q1?"), ("r0", "r1"))  # fmt: skip
-    assert (log.settings, part.task) == ({"temperature": "0.0", "until": "['.']"}, "tofu_2026")
+    assert log.settings == {"temperature": "0.0", "until": "['.']", "words around the question": log.prompt}
+    assert part.task == "tofu_2026"
     with pytest.raises(InputError, match=r"document 1 appears 2 times \(filter none\)"):
         read_log(write("samples_twice.jsonl", [*rows, rows[0]], lines=True))
     rows += [sample(0, 1.0, "strict"), sample(1, 1.0, "strict")]
@@ -181,7 +182,7 @@ def test_inspect_logs(write, tmp_path, packed):
     assert parts["forget", "match"].questions == ("What is 1?", "What is 2?", "What is 3?")
     assert (parts["forget", "match"].ids, parts["forget", "match"].task, log.unread) == (("1", "2", "3"), "t", ())
     asked = {"system message": "Be brief.", "template": "['Q: {prompt}', None]"}
-    assert log.settings == {"temperature": "0.7", **asked}
+    assert log.settings == {"temperature": "0.7", "words around the question": "QUESTION", **asked}
 
 
 def test_every_eval_ever(write):

@@ -10,7 +10,7 @@ import math
 import os
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -27,7 +27,19 @@ from vestige.auditing.table import SPLITS, YES, ModelScores, Unfit, judge_table,
 from vestige.core.errors import InputError
 from vestige.core.files import write_json
 from vestige.core.ids import content_id, file_digest
-from vestige.core.text import Fields, Items, NumberByName, Record, TextByName, TextTuple, closest, listed, one_line
+from vestige.core.text import (
+    Fields,
+    Items,
+    NumberByName,
+    Record,
+    TextByName,
+    TextTuple,
+    closest,
+    first_of,
+    grouped,
+    listed,
+    one_line,
+)
 from vestige.data.tables import packed_as
 from vestige.logs import log_files, read_log, reader_of, why_unread
 from vestige.logs.bank import digest_of, text_digest
@@ -251,6 +263,7 @@ class _Reading:
             except Unfit as error:
                 self.leave_out(error, out)
         read = [parsed for parsed in read if parsed.entry.name not in out]
+        self.notes += _stated_by_some(read)
         # The target comes first: in a pair of copies, the other model is the copy.
         order = {"target": 0, "retrained": 1}
         read.sort(key=lambda parsed: order.get(parsed.entry.role, 2))
@@ -266,17 +279,13 @@ class _Reading:
 
     def _without_copies(self, read: Sequence[_ParsedLog], out: set[str]) -> list[_ParsedLog]:
         """Return the logs without models that copy another model in all files, and without single copied files."""
-        files: dict[tuple[str, str], list[str]] = defaultdict(list)
-        who: dict[tuple[str, str], _ParsedLog] = {}
-        for parsed in read:
-            files[parsed.entry.model].append(parsed.digest)
-            who.setdefault(parsed.entry.model, parsed)
-        whole: dict[TextTuple, tuple[str, str]] = {}
-        for model, digests in files.items():
-            original = whole.setdefault(tuple(sorted(digests)), model)
-            if original != model:
-                same = "is byte for byte the log" if len(digests) == 1 else "is byte for byte the logs"
-                self.leave_out(who[model].unfit(f" {same} of {who[original].entry.who}, so both are one model."), out)
+        models = grouped(read, lambda parsed: parsed.entry.model)
+        first_with: dict[TextTuple, _ParsedLog] = {}
+        for first, *others in models.values():
+            original = first_with.setdefault(tuple(sorted(log.digest for log in (first, *others))), first)
+            if original is not first:
+                same = f"is byte for byte the log{'s' * bool(others)} of {original.entry.who}"
+                self.leave_out(first.unfit(f" {same}, so both are one model."), out)
         kept = []
         first_of: dict[str, _ParsedLog] = {}
         for parsed in read:
@@ -288,7 +297,7 @@ class _Reading:
                 continue
             files_of_both = f"a file of {parsed.entry.who} is byte for byte a file of {first.entry.who}"
             note = f"{files_of_both}, so it is not counted twice"
-            if set(files[parsed.entry.model]) - {parsed.digest}:
+            if {log.digest for log in models[parsed.entry.model]} - {parsed.digest}:
                 self.notes.append(f"{note[0].upper()}{note[1:]}.")
             else:
                 self.leave_out(parsed.unfit(f": {note}."), out)
@@ -516,29 +525,34 @@ def _refuse_other_prompts(parsed: _ParsedLog, target: Sequence[_ParsedLog]) -> N
     One of the target's logs must agree, since the target may have several prompt styles.
     """
     formats = {(part.split, part.name) for part in parsed.log.parts}
+    own = parsed.log.settings
     problems = []
     for target_log in target:
-        if not formats & {(part.split, part.name) for part in target_log.log.parts}:
+        if formats.isdisjoint((part.split, part.name) for part in target_log.log.parts):
             continue
-        problem = _otherwise(parsed, target_log)
-        if not problem:
+        its = target_log.log.settings
+        name = next((name for name, value in own.items() if its.get(name, value) != value), "")
+        if not name:
             return
-        problems.append(problem)
+        both = (f"{name}={one_line(settings[name], width=120)}" for settings in (own, its))
+        problems.append(f" was asked with {', and the target with '.join(both)}.")
     if problems:
         raise parsed.unfit(problems[0])
 
 
-def _otherwise(parsed: _ParsedLog, target: _ParsedLog) -> str:
-    prompts = parsed.log.prompt, target.log.prompt
-    if all(prompts) and prompts[0] != prompts[1]:
-        words = " and ".join(repr(one_line(prompt, width=120)) for prompt in prompts)
-        return f" was asked in other words than the target: {words}."
-    settings = target.log.settings
-    for name, value in parsed.log.settings.items():
-        if settings.get(name, value) != value:
-            own, its = one_line(value, width=120), one_line(settings[name], width=120)
-            return f" was asked with {name}={own}, and the target with {name}={its}."
-    return ""
+def _stated_by_some(read: Sequence[_ParsedLog]) -> Iterator[str]:
+    """Yield a sentence on the settings that some models state, and others do not: they were not compared."""
+    stated: dict[str, set[str]] = defaultdict(set)
+    for parsed in read:
+        for name in parsed.log.settings:
+            stated[name].add(parsed.entry.name)
+    models = {parsed.entry.name for parsed in read if not parsed.entry.laboratory}
+    for who, names in grouped(stated, lambda name: frozenset(stated[name])).items():
+        if lacking := models - who:
+            yield (
+                f"Whether all were asked alike is not known of {listed(names)}: stated by {first_of(sorted(who))}, and "
+                f"not by {first_of(sorted(lacking))}."
+            )
 
 
 _Key = tuple[str, str]

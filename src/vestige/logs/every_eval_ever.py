@@ -16,6 +16,7 @@ from vestige.logs.log import (
     json_lines,
     listed,
     number_of,
+    read_value,
     refuse_repeated,
 )
 
@@ -30,6 +31,10 @@ def read(path: Path, how: How) -> Log:
     reading, rows = LogReading(path, how), defaultdict(list)
     for row in listed(path, list(json_lines(path)), ("evaluation_name", "sample_id", "evaluation", "input")):
         rows[str(row["evaluation_name"])].append(row)
+    # The file of the whole evaluation has the settings.
+    beside = path.with_suffix(".json")
+    for result in read_value(beside).get("evaluation_results") or () if path != beside and beside.is_file() else ():
+        reading.decoded_with((result.get("generation_config") or {}).get("generation_args"))
     for name, same in rows.items():
         refuse_repeated(path, name, [str(row["sample_id"]) for row in same])
         reading.task = name

@@ -77,8 +77,6 @@ def read_roles(path: Path) -> tuple[RoleLine, ...]:
             hint = closest(name, list(RoleLine._fields))
             raise InputError(f"{path}: a roles file has no column {one_line(name)!r}. {hint}")
     for number, cells in rows[1:]:
-        if not any(cell.strip() for cell in cells):
-            continue
         if len(cells) > len(columns):
             raise InputError(f"{path}, line {number}: has more cells than the header. Quote a cell with a separator.")
         values = {column: cell.strip() for column, cell in zip(columns, cells, strict=False)}

@@ -32,7 +32,6 @@ from vestige.logs.log import (
     read_value,
 )
 
-ALIKE = ("temperature", "top_p", "top_k", "max_tokens", "system_message")
 _DENSEST, _SMALL = 200, 2**26
 """An archive may unpack to this multiple of its size, or to this number of bytes. Texts of samples reach about fifty
 times.
@@ -60,12 +59,11 @@ def read(path: Path, how: How) -> Log:
     reading = LogReading(path, how)
     evaluation: Record = header.get("eval") or {}
     reading.task = str(evaluation.get("task") or "")
-    for part, name in (("eval", "model_generate_config"), ("plan", "config")):
-        config = (header.get(part) or {}).get(name) or {}
-        reading.settings |= {key: str(config[key]) for key in ALIKE if config.get(key) is not None}
-    if steps := (header.get("plan") or {}).get("steps"):
+    plan: Record = header.get("plan") or {}
+    reading.decoded_with((evaluation.get("model_generate_config") or {}) | (plan.get("config") or {}))
+    if steps := plan.get("steps"):
         # Of `system_message`, `prompt_template` and their like.
-        reading.settings["template"] = str([(step.get("params") or {}).get("template") for step in steps])
+        reading.settings["template"][str([(step.get("params") or {}).get("template") for step in steps])] = None
     if header.get("status") != "success":
         status = one_line(str(header.get("status")), width=40)
         reading.unread.append(f"the log's status is {status}, so that samples are missing")
@@ -78,9 +76,10 @@ def read(path: Path, how: How) -> Log:
     for sample in listed(path, samples, ("id", "input")):
         table.add(path, sample)
     table.expect(evaluation.get("dataset"))
-    chats = [sample.get("messages") or sample["input"] for sample in samples if not sample.get("error")]
-    if systems := {_text(chat, "system") for chat in chats if isinstance(chat, list)}:
-        reading.settings["system message"] = " / ".join(sorted(systems))
+    for sample in samples:
+        chat = sample.get("messages") or sample["input"]
+        if isinstance(chat, list) and not sample.get("error"):
+            reading.settings["system message"][_text(chat, "system")] = None
     for name, why in table.unread.items():
         reading.unread.append(f"{name}: {why}, and no number. Evaluate with a scorer that gives one number")
         table.scores.pop(name, None)

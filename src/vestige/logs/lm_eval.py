@@ -29,8 +29,6 @@ from vestige.logs.log import (
     refuse_repeated,
 )
 
-ALIKE = ("temperature", "do_sample", "top_p", "top_k", "max_gen_toks", "until")
-"""The arguments that must be equal in two compared logs."""
 _NAMED = re.compile(r"samples_(.+?)(?:_\d{4}-\d\d-\d\dT[\d.-]+)?")
 
 
@@ -75,7 +73,8 @@ def _by_filter(rows: Sequence[Record]) -> dict[str, list[Record]]:
 
 
 def _add(reading: LogReading, rows: list[Record], suffix: str) -> None:
-    rows = sorted(rows, key=lambda row: _order(row["doc_id"]))
+    # Numbers in their order, as in `indexed`.
+    rows = sorted(rows, key=lambda row: (len(str(row["doc_id"])), str(row["doc_id"])))
     requests = [_requests(row["arguments"]) for row in rows]
     first = [calls[0] if calls else [] for calls in requests]
     about: Fields = {
@@ -104,9 +103,8 @@ def _add(reading: LogReading, rows: list[Record], suffix: str) -> None:
         # A pick among options can be right by chance.
         picked = chance if measurement.score_type == "hit" else None
         reading.add("forget", measurement, scores, notes=notes, chance=picked, **about)
-    settings = first[0][1] if len(first[0]) > 1 else None
-    if isinstance(settings, dict):
-        reading.settings |= {key: str(settings[key]) for key in ALIKE if key in settings}
+    for call in first:
+        reading.decoded_with(call[-1] if call else None)
 
 
 def _note(row: Record, metric: str) -> Any:
@@ -114,13 +112,6 @@ def _note(row: Record, metric: str) -> Any:
     if isinstance(document, dict):
         return note_on(document.get(NOTE), metric)
     return None
-
-
-def _order(document: Any) -> tuple[int, float, str]:
-    number = number_of(document)
-    if number is not None:
-        return (0, number, "")
-    return (1, 0.0, str(document))
 
 
 def _requests(stored: Any) -> list[list[Any]]:

@@ -4,7 +4,7 @@ import json
 import math
 import re
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
@@ -21,7 +21,7 @@ from vestige.artifacts.scores import Measurement, ScoreType, Split
 from vestige.core.errors import InputError
 from vestige.core.files import MOST_READ, open_input, read_bytes, read_json
 from vestige.core.store import typed
-from vestige.core.text import Fields, Record, TextByName, TextTuple, one_line
+from vestige.core.text import Fields, Record, TextTuple, one_line
 from vestige.data.tables import as_utf8
 
 Scores = Float[np.ndarray, " N"]
@@ -89,7 +89,7 @@ class LogPart(NamedTuple):
 class Log(NamedTuple):
     """The contents of a log about one model. `unread` lists in clauses the contents that cannot be judged.
 
-    `prompt` is the text around the questions, and `settings` has other facts about the prompts.
+    `prompt` is the text around the questions, and `settings` has it with other facts about the prompts.
     """
 
     parts: tuple[LogPart, ...]
@@ -254,6 +254,13 @@ def plain(name: str) -> str:
     return re.sub(r"[\s-]+", "_", name.strip().casefold())
 
 
+_DECODING = (
+    "temperature do_sample top_p top_k min_p repetition_penalty num_beams max_gen_toks max_new_tokens max_tokens until "
+    "stopwords system_message"
+)
+"""The settings of replies, which must be equal in two compared logs."""
+
+
 class LogReading:
     """A log during reading: `add` takes the scores one by one, and notes those that cannot be used."""
 
@@ -264,7 +271,7 @@ class LogReading:
         self.parts: list[LogPart] = []
         self.unread: list[str] = []
         self.frames: set[str] = set()
-        self.settings: TextByName = {}
+        self.settings: dict[str, dict[str, None]] = defaultdict(dict)
         self.task = ""
         self.divided: set[str] = set()
         """Sums over tokens that were divided by the number of tokens."""
@@ -316,7 +323,7 @@ class LogReading:
         if len(strays) > most:
             self.unread.append(f"{label}: {next(iter(strays.values()))}")
             return
-        if any(isinstance(score, str) for score in scores) and per_cent_and_shares(scores):
+        if str in map(type, scores) and per_cent_and_shares(scores):
             self.unread.append(f"{label}: some scores have a per cent sign and others have none; write all alike")
             return
         infinite = np.flatnonzero(np.isinf(values)).tolist()
@@ -338,7 +345,7 @@ class LogReading:
             name = f"{FROM_NATS}{measurement.name}"
             measurement = Measurement(name, "forced answer", "probability", metric="geometric mean over tokens")
             scale = None
-        lower = measurement.name.partition(",")[0].casefold().replace(" ", "_") in self.lower
+        lower = plain(measurement.name.partition(",")[0]) in self.lower
         if lower and scale is None and measurement.score_type != "order":
             self.unread.append(
                 f"{label}: a lower value means more knowledge. State its range, as in --logs "
@@ -380,6 +387,12 @@ class LogReading:
         if any(len(column) not in (0, len(values)) for column in columns):
             raise InputError(f"{self.path}: {label} has different numbers of texts and scores. Create the log again.")
         self.parts.append(part)
+
+    def decoded_with(self, stated: Any, of: str = "") -> None:
+        """Take the stated settings of the replies. `of` names the metric."""
+        for name in _DECODING.split() if isinstance(stated, dict) else ():
+            if stated.get(name) is not None:
+                self.settings[f"{of}{name}"][str(stated[name])] = None
 
     def _nats_problem(self, name: str, values: Scores) -> str:
         """Why a loss cannot be read as a probability, "" if it can."""
@@ -438,7 +451,10 @@ class LogReading:
             raise InputError(f"{self.path}: holds no scores by question that can be judged: {why}")
         # With several frames, none represents the log, and logs cannot be compared by it.
         prompt = next(iter(self.frames)) if len(self.frames) == 1 else ""
-        return Log(tuple(self.parts), prompt, dict(self.settings), tuple(dict.fromkeys(self.unread)))
+        settings = {name: " / ".join(sorted(values)) for name, values in self.settings.items()}
+        if prompt:
+            settings["words around the question"] = prompt
+        return Log(tuple(self.parts), prompt, settings, tuple(dict.fromkeys(self.unread)))
 
 
 def _noted(path: Path, note: Record) -> Noted:

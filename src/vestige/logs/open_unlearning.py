@@ -114,6 +114,10 @@ def read(path: Path, how: How) -> Log:
     """
     stored = read_value(path)
     reading = LogReading(path, how)
+    file = settings_beside(path)
+    for name, metric in settings_within(file and settings_in(file)):
+        if isinstance(metric, dict):
+            reading.decoded_with(metric.get("generation_args"), f"{name}, ")
     for name, metric in stored.items() if isinstance(stored, dict) else ():
         if isinstance(metric, dict):
             _read_metric(reading, stored, str(name), metric)

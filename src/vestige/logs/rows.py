@@ -110,6 +110,8 @@ def read(path: Path, how: How) -> Log:
             )
         blocks = [block._replace(keys=block.keys[1:]) for block in blocks if block.keys[0] == how.key]
     for block in blocks:
+        for row in block.rows:
+            reading.decoded_with(row)
         _add(reading, block, how.columns)
     return reading.log()
 
@@ -119,13 +121,11 @@ def _by_model(blocks: Sequence[_Block], columns: TextMapping) -> list[_Block]:
     apart: list[_Block] = []
     for block in blocks:
         column = _named(_names_in(block.rows), "model", columns)
-        models = dict.fromkeys(str(row.get(column)) for row in block.rows if column)
-        if len(models) < 2:
-            apart.append(block)
-            continue
-        for model in models:
-            own = [row for row in block.rows if str(row.get(column)) == model]
-            apart.append(_Block((model, *block.keys), own))
+        by_model: dict[str, list[Record]] = {}
+        for row in block.rows if column else ():
+            by_model.setdefault(str(row.get(column)), []).append(row)
+        blocks_of = [_Block((model, *block.keys), rows) for model, rows in by_model.items()]
+        apart += blocks_of if len(blocks_of) > 1 else [block]
     return apart
 
 
@@ -292,7 +292,8 @@ def _add_rows(
             reading.add(split, CHOICE, values, chance=chance, **about)
             continue
         values = _per_token(reading, rows, name)
-        known = [number for value in values if (number := number_of(value)) is not None]
+        # Zeros are hits too.
+        known = filter(None, map(number_of, values))
         if measurement.score_type == "hit" and hits_or_graded(known) != "hit":
             measurement = Measurement(measurement.name, measurement.question_type, "overlap")
         reading.add(split, measurement, values, **about)
