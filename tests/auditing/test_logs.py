@@ -241,7 +241,7 @@ def test_of_several_tasks_each_is_judged_in_the_split_that_is_named(tmp_path, sa
     assert json.loads(stored.read_text())["tasks"] == {"mmlu": "retain", "tofu": "forget"}
 
 
-@pytest.mark.parametrize("lacking", ["", "honest: of it", "full: of the target", "never: of no control"])
+@pytest.mark.parametrize("lacking", ["", "honest: of it", "full: of the target and a", "never: the target and a"])
 def test_a_score_that_the_model_the_target_or_all_controls_lack_keeps_the_claim_open(tmp_path, logs, put, lacking):
     logs[4] = GivenLog("unlearned", "honest", put("s", tofu_eval(0.0, 9)))
     for n, log in enumerate(logs):

@@ -115,9 +115,17 @@ def tested_claims(outcome: AuditOutcome) -> dict[str, list[VerdictLine]]:
 NEXT_STEP = "Next: attack its weights, vestige audit --target TARGET --unlearned MODEL."
 MORE_LOGS = "Next: add controls, --logs retrained:NAME=FILE (public ones: vestige list controls)."
 FIRST_REASONS = "Next: see the reasons, vestige audit --why --output-dir DIR."
+SAME_SCORES = "Next: evaluate all models in the same scores (vestige audit --why names the missing ones)."
+NOT_ASKED = "not asked of"
+"""Part of the reason that names a missing score."""
 _ENOUGH = 5
 """With this number of controls, further ones decide little."""
 AGAIN = "Next: unlearn again, and add the new model's log, --logs unlearned:NAME=FILE."
+
+
+def lacks_scores(line: VerdictLine) -> bool:
+    """Whether a score that a model lacks keeps the claim open."""
+    return line.outcome == "inconclusive" and any(NOT_ASKED in gap for gap in line.left_out)
 
 
 def logs_said(outcome: AuditOutcome) -> tuple[str, str]:
@@ -145,6 +153,8 @@ def logs_said(outcome: AuditOutcome) -> tuple[str, str]:
         next_step = NEXT_STEP
     elif "inconclusive" not in outcomes:
         next_step = AGAIN
+    elif any(map(lacks_scores, tested[best])):
+        next_step = SAME_SCORES
     elif len(outcome.retrained) < _ENOUGH:
         next_step = MORE_LOGS
     else:

@@ -357,8 +357,9 @@ def load(settings: ModelSettings) -> LoadedModel:
     check_loaded(source.weights, loaded[1], {})
     if source.adapter is not None:
         model = _with_adapter(model, source.adapter)
-    check_finite(model, source.adapter or source.weights)
+    # The check runs on the device, which may be a GPU.
     nn.Module.to(model, device)
+    check_finite(model, source.adapter or source.weights)
     return replace(checked, weights=model.eval())
 
 

@@ -22,7 +22,7 @@ from vestige.artifacts.audits import (
     VerdictLine,
     by_level,
 )
-from vestige.artifacts.verdicts import facts_said, logs_said, possible, sized, tested_claims
+from vestige.artifacts.verdicts import facts_said, lacks_scores, logs_said, possible, sized, tested_claims
 from vestige.core.estimates import NO_INTERVAL, Estimate
 from vestige.core.items import QUESTION_FORMS
 from vestige.core.text import Record, TextByName, TextMapping, TextTuple, grouped
@@ -359,6 +359,8 @@ def next_steps(outcome: AuditOutcome) -> TextByName:
         elif undecided:
             needed = next((claims[claim].needed for claim in undecided if claims[claim].needed), "")
             add = f"add {needed}; " if needed else ""
+            if any(lacks_scores(claims[claim]) for claim in undecided):
+                add = "evaluate all models in the same scores; "
             step = f"open are {listed(undecided)}. To decide, {add}vestige audit --plan prints the evidence needed."
         else:
             step = "keep the evidence with the model, and audit again when the model changes."

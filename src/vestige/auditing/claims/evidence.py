@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from vestige.artifacts.audits import BudgetLine, Claim
+from vestige.artifacts.verdicts import NOT_ASKED
 from vestige.auditing.formats import Expressed, Scale, TestedFormats
 from vestige.auditing.ground import ClaimEvidence, Ground
 from vestige.auditing.groups import ScaleByGroup, in_one_group
@@ -65,18 +66,13 @@ def unless_one_group(
 
 
 def not_asked(about: SubjectEvidence) -> Sentences:
-    """List the formats that the subject, the target or all controls lack, each with the reason."""
-    ground, subject, target = about.ground, about.subject, about.ground.plan.target
-    controls = ground.plan.retrained
+    """List the formats that the subject, the target or all controls lack."""
+    ground, subject = about.ground, about.subject
     gaps = []
     for name in about.expressed.not_asked:
-        gaps.append(ground.collapsed.get((subject, name), f"{name}: not asked of it"))
-    for form in ground.formats if controls else ():
-        asked = {
-            model for model in (target, subject, *controls) for key in (form.key, form.hits) if ground.has(model, key)
-        }
-        if subject in asked and target not in asked:
-            gaps.append(f"{form.name}: not asked of the target")
-        elif subject in asked and asked.isdisjoint(controls):
-            gaps.append(f"{form.name}: asked of no control")
+        gaps.append(ground.collapsed.get((subject, name), f"{name}: {NOT_ASKED} it"))
+    compared = {read.line.format for read in about.tested.reads}
+    for form in ground.formats if ground.plan.retrained else ():
+        if form.name not in compared and ground.has(subject, form.key):
+            gaps.append(f"{form.name}: {NOT_ASKED} the target and a control")
     return tuple(gaps)
