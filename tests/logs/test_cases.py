@@ -429,18 +429,18 @@ def test_a_score_that_is_lower_for_who_knows_more_is_named(write, name):
         ([(1, 1, "C"), (1, 2, "I"), (2, 1, "C"), (2, 2, "C")], [0.5, 1.0], ""),
         ([(1, 1, "C"), (1, 2, None), (2, 1, "C"), (2, 2, "I")], [1.0, 0.5], "1 of 2 samples ended in an error in some"),
         ([(1, 1, None), (1, 2, None), (2, 1, "C"), (2, 2, "I")], [None, 0.5], ""),
-        ([("1", 1, "P"), ("one", 1, "N")], [0.5, 0.0], ""),
+        ([("1", 1, "P"), ("one", 1, "N"), ("empty", 1, "N"), ("known", 1, "N")], [0.5, 0.0, None, None], ""),
     ],
 )
 def test_epochs_are_averaged_and_an_error_in_one_is_told(write, samples, scores, said):
     rows = []
     for item, epoch, mark in samples:
-        row = passage(item, mark, item) | {"epoch": epoch}
+        reply = {"empty": "", "known": "It is X."}.get(item, "I do not know.")
+        row = passage(item, mark, item) | {"epoch": epoch, "target": "x", "output": {"completion": reply}}
         rows.append(row if mark else row | {"error": {"message": "timeout"}, "scores": {}})
     log = read_log(write("x.json", inspect(rows)))
     assert [None if math.isnan(score) else score for score in log.parts[0].scores] == scores
-    assert said in " ".join(log.unread)
-    assert bool(said) == bool(log.unread)
+    assert (said in " ".join(log.unread), bool(said)) == (True, bool(log.unread))
 
 
 def test_content_selects_the_reader_and_files_that_are_not_read_are_named(write, tmp_path):
@@ -463,7 +463,7 @@ def test_content_selects_the_reader_and_files_that_are_not_read_are_named(write,
 @pytest.mark.parametrize("by_column", [True, False])
 def test_one_file_with_several_models_is_read_by_the_name_of_the_model(write, by_column):
     # The first score of a file may be missing.
-    stored = [{"id": n, "model": m, "rouge_l": s} for m, s in (("full", None), ("ga_ep5", 0.5)) for n in range(3)]
+    stored = [{"id": n, "model": m, "rouge_l": s} for m, s in (("full", "-"), ("ga_ep5", 0.5)) for n in range(3)]
     if not by_column:
         stored = {model: {"related": {"per_item": [{"id": n, "rouge_l": score} for n in range(3)]}}
                   for model, score in (("full", 0.9), ("ga_ep5", 0.5))}  # fmt: skip
@@ -813,8 +813,7 @@ def test_rows_that_are_no_scores_of_questions_are_refused(write, rows, why):
 )
 def test_inspect_scores_in_a_list_bare_or_of_the_oldest_form(write, score):
     samples = [{"id": n, "input": f"Where is {n}?", "target": "x", **score} for n in (1, 2)]
-    file = write("log.json", {"status": "success", "eval": {"task": "t"}, "samples": samples})
-    assert read_log(file).parts[0].scores.tolist() == [0.5, 0.5]
+    assert read_log(write("log.json", inspect(samples))).parts[0].scores.tolist() == [0.5, 0.5]
     for value, said in (([0.5, 1], "sample 2 is a list"), ("A", "is 'A', and no number")):
         samples[1]["scores"] = {"m": {"value": value}}
         with pytest.raises(InputError, match=said):
@@ -831,3 +830,6 @@ def test_a_roles_file_of_excel_and_a_packed_log_that_it_names(write, tmp_path):
     for read in (lambda: recognise([tmp_path]), lambda: take([f"target={tmp_path / 'runs'}"], None)):
         with pytest.raises(InputError, match="it is packed; unpack it first"):
             read()
+    (tmp_path / "runs/b.json.gz").rename(tmp_path / "runs/c.json").write_bytes(b"")
+    with pytest.raises(InputError, match="the file is empty"):
+        take([f"target={tmp_path / 'runs'}"], None)

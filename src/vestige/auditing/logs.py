@@ -78,7 +78,7 @@ def files_of(path: Path, score: str = "") -> tuple[Path, ...]:
         return (path,)
     found = tuple(log_files(path))
     for file in found:
-        if packed_as(file) or not file.exists():
+        if packed_as(file) or not file.exists() or not file.stat().st_size:
             raise InputError(f"{file}: {why_unread(file)}.")
     files = tuple(file for file in found if reader_of(file, score))
     if not files:

@@ -45,10 +45,9 @@ def read(path: Path, how: How) -> Log:
             scores.append(None if error else number_of(row["evaluation"].get("score")))
             if error:
                 reasons[place] = f"the sample ended in an error: {one_line(str(error), width=60)}"
-        known = [score for score in scores if score is not None]
         reading.add(
             "forget",
-            Measurement(name, "own words", hits_or_graded(known), metric=name),
+            Measurement(name, "own words", hits_or_graded(filter(None, scores)), metric=name),
             scores,
             ids=[row["sample_id"] for row in same],
             prompts=[row["input"].get("raw", "") for row in same],

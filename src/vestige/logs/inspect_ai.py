@@ -1,13 +1,15 @@
 """Logs of Inspect: one JSON file, or a .eval archive with header.json and a file for each sample.
 
 Of several epochs of a sample the mean score is taken. A scorer's "C" is 1, "P" a half, "I" and "N" are 0. A sample that
-ended in an error has no score, and counts as missing.
+ended in an error has no score, and counts as missing. So does an "N" (no answer) if the reply is empty or holds the
+answer.
 """
 
 import sys
 import zipfile
 from collections import Counter, defaultdict
 from collections.abc import Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -109,7 +111,8 @@ class _Samples:
             )
         self._seen.add((item, epoch))
         reply = _text((sample.get("output") or {}).get("completion"))
-        self.texts.setdefault(item, (_text(sample["input"]), _text(sample.get("target")), reply))
+        target = _text(sample.get("target"))
+        self.texts.setdefault(item, (_text(sample["input"]), target, reply))
         self.notes[item] = (sample.get("metadata") or {}).get(NOTE)
         error = sample.get("error")
         if error:
@@ -123,7 +126,9 @@ class _Samples:
             for key, mark in parts.items():
                 label = f"{name}, {key}" if key else name
                 number = number_of(mark)
-                if number is not None:
+                if mark == "N" and (not reply.strip() or target.casefold() in reply.casefold()):
+                    self.reasons[item] = "marked as no answer, with an empty reply or one that holds the answer"
+                elif number is not None:
                     self.scores[label][item].append(number)
                 elif isinstance(mark, list | dict):
                     self.unread.setdefault(label, f"the score of the sample {one_line(item, width=40)} is a list")
@@ -170,8 +175,9 @@ def _add(reading: LogReading, table: _Samples, name: str, scored: Mapping[str, l
         if not marks:
             reasons[place] = table.reasons.get(item, f"the sample {one_line(item, width=40)} has no score")
     # The mean over several epochs is a graded score.
-    repeated = [0.5] if any(len(marks) > 1 for marks in scored.values()) else []
-    kind = hits_or_graded([*repeated, *(mark for marks in scored.values() for mark in marks)])
+    kind = hits_or_graded(chain(*scored.values()))
+    if any(len(marks) > 1 for marks in scored.values()):
+        kind = "overlap"
     reading.add(
         "forget",
         Measurement(name, "own words", kind, metric=name),

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from vestige.artifacts.scores import Measurement, QuestionType
-from vestige.core.text import Fields, Record, one_line
+from vestige.core.text import Fields, Record
 from vestige.logs.log import (
     NOTE,
     Beginning,
@@ -92,12 +92,8 @@ def _add(reading: LogReading, rows: list[Record], suffix: str) -> None:
         asked = _options_asked(requests)
         _add_options(reading, options, rows, requests, (asked, suffix), {**about, "chance": chance})
     for metric in _metrics(rows):
-        scores = [number_of(row.get(metric)) for row in rows]
-        known = [score for score in scores if score is not None]
-        if not known and metric not in reading.scales:
-            value = next((row.get(metric) for row in rows if row.get(metric) is not None), None)
-            reading.unread.append(f"{metric}: {one_line(repr(value), width=40)} is no number")
-            continue
+        scores = [row.get(metric) for row in rows]
+        known = filter(None, map(number_of, scores))
         notes = [_note(row, metric) for row in rows]
         measurement = Measurement(f"{metric}{suffix}", asked, hits_or_graded(known), metric=metric)
         # A pick among options can be right by chance.

@@ -330,7 +330,8 @@ class LogReading:
         strays |= dict.fromkeys(infinite, "the score is infinite")
         values[infinite] = np.nan
         if np.isnan(values).all():
-            self.unread.append(f"{label}: the score is missing on all {len(values)} questions")
+            first = one_line(repr(next(iter(scores), None)), width=40)
+            self.unread.append(f"{label}: the score is missing on all {len(values)} questions (the first is {first})")
             return
         scale = self.scales.get(measurement.name)
         # A loss in another unit is rejected below.
@@ -474,7 +475,7 @@ def note_on(note: Any, measurement: str) -> Fields | None:
 
 
 def hits_or_graded(scores: Iterable[float]) -> ScoreType:
-    """Return the type of unknown scores: hits if all are 0 or 1."""
+    """Return the type of unknown scores: hits if all are 0 or 1. Zeros may be left out."""
     if {score for score in scores if math.isfinite(score)} <= {0.0, 1.0}:
         return "hit"
     return "overlap"

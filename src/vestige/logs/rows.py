@@ -21,6 +21,7 @@ from vestige.logs.log import (
     Log,
     LogReading,
     hits_or_graded,
+    is_empty,
     json_lines,
     number_of,
     plain,
@@ -194,8 +195,9 @@ def _scores_in(rows: Sequence[Record], columns: TextMapping) -> dict[str, Measur
         known = {plain(names[0]): Measurement(names[0], "own words", "overlap"), **SCORES}
     found: dict[str, Measurement] = {}
     for name in names:
+        values = [row[name] for row in rows[:20] if name in row]
         # The first score may be missing.
-        if plain(name) in known and any(name in row and number_of(row[name] or 0) is not None for row in rows[:20]):
+        if plain(name) in known and any(is_empty(str(value)) or number_of(value) is not None for value in values):
             found[name] = known[plain(name)]
     if len({m.group(1) for name in names if (m := _OPTION.fullmatch(name))}) > 1:
         # The probabilities determine whether the likeliest option is right.
@@ -292,10 +294,9 @@ def _add_rows(
             reading.add(split, CHOICE, values, chance=chance, **about)
             continue
         values = _per_token(reading, rows, name)
-        # Zeros are hits too.
         known = filter(None, map(number_of, values))
         if measurement.score_type == "hit" and hits_or_graded(known) != "hit":
-            measurement = Measurement(measurement.name, measurement.question_type, "overlap")
+            measurement = replace(measurement, score_type="overlap")
         reading.add(split, measurement, values, **about)
 
 
