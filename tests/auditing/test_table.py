@@ -223,6 +223,7 @@ def own(column, value):
         (own("chance", 0.5), "leaky, probability, q0: the chance is '0.5' here, and the target's rows state none"),
         (own("drawn_from", 900), "leaky, q0: the size is '900' here, and the target's"),
         (lambda rows: [*rows, {**rows[0], "model": "\uff26ull"}], "the model is .* here and 'full' in another row"),
+        (lambda rows: [{**rows[0], "model": "f\ud800ll"}, *rows], "row 1: model has half a character"),
         (lambda rows: [], "has no rows"),
         (lambda rows: 7, "the table is a int"),
     ],

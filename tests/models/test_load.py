@@ -15,6 +15,7 @@ from transformers import CONFIG_MAPPING, AutoModelForCausalLM, PreTrainedTokeniz
 from vestige.api import requests
 from vestige.core.errors import InputError
 from vestige.models import Reading
+from vestige.models.embedder import load_embedder
 from vestige.models.folders import weights_digest
 from vestige.models.generation import generate
 from vestige.models.load import ModelSettings, context_tokens, load, look_for, outline, places_of, settings_of
@@ -62,10 +63,8 @@ def test_an_adapter_is_merged_into_the_base_it_names(tiny, folder, tmp_path):
 
 def test_an_adapter_whose_base_is_elsewhere_lies_on_the_base_that_is_named(folder, adapter, tmp_path):
     expected = load(ModelSettings(model=str(adapter), device="cpu")).digest()
-    config = json.loads((adapter / "adapter_config.json").read_text())
     for name in ("/home/someone/models/gone", None):
-        config["base_model_name_or_path"] = name
-        (adapter / "adapter_config.json").write_text(json.dumps(config))
+        configured(adapter, "adapter_config.json", base_model_name_or_path=name)
         refused(adapter, r"is an adapter, and its base model is not here .*\. Name it with --base")
         with_base = ModelSettings(model=str(adapter), base=str(folder), device="cpu")
         assert load(with_base).digest() == expected
@@ -239,11 +238,7 @@ def test_a_tied_head_need_not_be_stored_and_any_other_must(folder):
 @pytest.mark.parametrize("does", [load, look_for, outline])
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_weights_that_are_no_numbers_are_refused_by_name(folder, value, does):
-    def spoil(tensors):
-        tensors[UP][0, 0] = value
-        return tensors
-
-    rewritten(folder / "model.safetensors", spoil)
+    rewritten(folder / "model.safetensors", lambda tensors: tensors | {UP: torch.full_like(tensors[UP], value)})
     with pytest.raises(InputError, match=r"1 tensors with NaN or infinite values \(model\.layers\.1\.mlp\.up_proj"):
         does(ModelSettings(model=str(folder), device="cpu"))
 
@@ -300,7 +295,7 @@ def test_an_adapter_that_does_not_fit_its_base_is_refused(adapter, change, messa
     refused(adapter, message)
 
 
-def test_adapters_that_name_adapters_as_their_base_are_refused(adapter, tmp_path):
+def test_adapters_that_name_adapters_as_their_base_or_a_module_to_import_are_refused(adapter, tmp_path):
     shutil.copytree(adapter, tmp_path / "other")
     for base in (adapter, tmp_path / "other"):
         configured(adapter, "adapter_config.json", base_model_name_or_path=str(base))
@@ -308,30 +303,16 @@ def test_adapters_that_name_adapters_as_their_base_are_refused(adapter, tmp_path
         refused(adapter, "the base model of the adapter .*, is an adapter itself")
         with pytest.raises(InputError, match=r"the base model of the adapter .*, is an adapter itself"):
             places_of(str(adapter))
-
-
-def test_an_adapter_that_names_a_module_to_import_is_refused(adapter):
     configured(adapter, "adapter_config.json", megatron_config={"a": 1}, megatron_core="evil")
     refused(adapter, "megatron_config names a module to import")
 
 
 def test_a_folder_that_holds_no_model_is_named(tmp_path):
-    with pytest.raises(InputError, match=r"holds no config\.json"):
-        load(ModelSettings(model=str(tmp_path)))
-
-
-def test_a_pickle_is_never_loaded(folder):
-    state = load(ModelSettings(model=str(folder), device="cpu")).model.state_dict()
-    torch.save(state, folder / "pytorch_model.bin")
-    (folder / "model.safetensors").unlink()
-    with pytest.raises(InputError, match="cannot load"):
-        load(ModelSettings(model=str(folder)))
+    refused(tmp_path, r"holds no config\.json")
 
 
 def test_remote_code_is_not_run(folder, tmp_path):
-    config = json.loads((folder / "config.json").read_text())
-    config |= {"model_type": "strange", "auto_map": {"AutoConfig": "evil.C", "AutoModelForCausalLM": "evil.M"}}
-    (folder / "config.json").write_text(json.dumps(config))
+    configured(folder, model_type="strange", auto_map={"AutoConfig": "evil.C", "AutoModelForCausalLM": "evil.M"})
     (folder / "evil.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
     with pytest.raises(InputError, match=r"cannot read .*custom code"):
         load(ModelSettings(model=str(folder)))
@@ -344,11 +325,12 @@ def test_unknown_formats_and_devices_are_named(folder, value):
         load(ModelSettings.build({"model": str(folder), "dtype" if value == "float8" else "device": value}))
 
 
-def test_a_damaged_weights_file_is_one_sentence(folder):
+def test_a_damaged_weights_file_is_one_sentence_and_a_pickle_is_never_loaded(folder):
     path = folder / "model.safetensors"
     path.write_bytes(path.read_bytes()[:1000])
-    with pytest.raises(InputError, match=r"cannot load .*model\.safetensors is damaged .*. Fetch or make it again"):
-        load(ModelSettings(model=str(folder)))
+    refused(folder, r"cannot load .*model\.safetensors is damaged .*. Fetch or make it again")
+    path.rename(folder / "pytorch_model.bin")
+    refused(folder, "cannot load .* but pytorch_model.bin, a pickle, which could run code and is never read")
 
 
 def test_the_second_tiny_model_has_the_shape_that_its_name_promises():
@@ -380,15 +362,22 @@ HOSTILE_FILES = {
 }
 
 
+READERS = [
+    lambda folder, sound: load(ModelSettings(model=folder, device="cpu")),
+    lambda folder, sound: load(ModelSettings(model=sound, tokenizer=folder, device="cpu")),
+    lambda folder, sound: load_embedder(folder, device="cpu"),
+]
+
+
 @pytest.mark.parametrize("name", ["generation_config.json", "chat_template.jinja", "extra.json"])
 @pytest.mark.parametrize("said", HOSTILE_FILES)
-@pytest.mark.parametrize("role", ["model", "tokenizer"])
-def test_a_model_folder_with_a_file_that_is_none_is_refused(folder, name, said, role):
+@pytest.mark.parametrize("reads", READERS)
+def test_a_model_folder_with_a_file_that_is_none_is_refused(folder, name, said, reads):
     sound = str(shutil.copytree(folder, folder.with_name("sound")))
     (folder / name).unlink(missing_ok=True)
     HOSTILE_FILES[said](folder / name)
     with pytest.raises(InputError, match=said):
-        load(ModelSettings(**{"model": sound, role: str(folder)}, device="cpu"))
+        reads(str(folder), sound)
 
 
 def test_a_format_that_is_named_wins_over_that_of_the_making_and_that_over_float32(monkeypatch):

@@ -117,6 +117,15 @@ def test_a_file_that_lost_its_checksum_is_refused(edited, place):
         build_report(edited)
 
 
+def test_answers_that_no_checksum_verifies_are_named(edited):
+    path = next(edited.glob("models/target/evals/*/collected.json"))
+    told = f"models/target: no checksum verifies the answers in {path.parent.name}, as in files of earlier versions."
+    assert told not in read_evidence(RunFolder(edited)).missing
+    stored = {**json.loads(path.read_text()), "schema": 2}
+    path.write_text(json.dumps({name: value for name, value in stored.items() if name != "seal"}))
+    assert told in read_evidence(RunFolder(edited)).missing
+
+
 @pytest.mark.parametrize(("name", "result"), [("outcome", "verdicts"), ("collected", "answers")])
 def test_the_advice_for_a_damaged_sealed_file_names_the_result_to_make_again(edited, name, result):
     path = next(edited.rglob(f"{name}.json"))

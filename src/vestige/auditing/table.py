@@ -47,7 +47,19 @@ from vestige.core.files import locked
 from vestige.core.ids import content_id
 from vestige.core.items import Scope
 from vestige.core.settings import read_settings, write_settings
-from vestige.core.text import Fields, Items, Record, Sentences, TextByName, closest, folded, grouped, listed, one_line
+from vestige.core.text import (
+    Fields,
+    Items,
+    Record,
+    Sentences,
+    TextByName,
+    closest,
+    folded,
+    grouped,
+    half_character,
+    listed,
+    one_line,
+)
 from vestige.data.tables import read_table
 from vestige.logs.log import is_empty, is_loss, number_of, per_cent_and_shares
 from vestige.metrics.verdicts import Thresholds
@@ -218,6 +230,8 @@ def _spelled(where: str, row: Record) -> Fields:
             continue
         if name in named:
             raise InputError(f"{where}: two columns have the name {one_line(name, width=40)}. Keep one.")
+        if isinstance(value, str) and half_character(value):
+            raise InputError(f"{where}: {one_line(name, width=40)} has half a character. Write the whole one.")
         # The missing values of pandas are of types of its own.
         named[name] = None if not isinstance(value, str) and is_empty(str(value)) else value
     return named

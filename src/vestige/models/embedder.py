@@ -22,7 +22,7 @@ from vestige.core.errors import InputError
 from vestige.core.files import locked, new_folder, write_bytes
 from vestige.core.ids import file_digest
 from vestige.models.cache import PinnedWheel, cache_folder, fetched_wheel
-from vestige.models.folders import check_finite, check_loaded, model_digest, quietly, refusing
+from vestige.models.folders import check_finite, check_loaded, model_digest, quietly, refuse_special_files, refusing
 from vestige.models.forward import padded_passes
 from vestige.models.load import pick_device
 from vestige.models.places import find
@@ -87,6 +87,7 @@ class Embedder:
 def load_embedder(model: str = HUB_ID, *, device: str = "auto") -> Embedder:
     """The embedder in a local folder, or of a hub id. `HUB_ID` is looked for here first (`minilm_folder`)."""
     folder = embedder_folder(model)
+    refuse_special_files(folder)
     if not (folder / "tokenizer.json").is_file():
         raise InputError(f"{folder} holds no tokenizer.json, so Vestige cannot read it as an embedder. Fetch it again")
     with quietly(), refusing(f"cannot load the embedder in {folder}"):

@@ -73,8 +73,8 @@ def rows_of(layers: Iterable[KeysValues], rows: Int[Tensor, " N"]) -> list[KeysV
 
 def keeps_keys(model: PreTrainedModel) -> bool:
     """Whether every layer leaves keys and values in a cache. A state-space layer leaves a state."""
-    layers = DynamicCache(config=model.config).layers
-    return model.config.model_type not in STATES and {type(layer) for layer in layers} <= _KEEPING
+    kinds = {type(layer) for layer in DynamicCache(config=model.config).layers}
+    return model.config.model_type not in STATES and kinds <= _KEEPING
 
 
 _KEEPING = {DynamicLayer, DynamicSlidingWindowLayer}

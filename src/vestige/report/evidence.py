@@ -26,9 +26,10 @@ from vestige.artifacts.records import (
 )
 from vestige.core.errors import InputError
 from vestige.core.estimates import Estimate
+from vestige.core.files import read_json
 from vestige.core.settings import read_settings
 from vestige.core.store import read_sealed
-from vestige.core.text import Record, TextMapping, TextTuple, one_line
+from vestige.core.text import Record, TextMapping, TextTuple, first_of, one_line
 
 QUESTIONS = "qa"
 """The evaluation whose records hold one greedy answer an item."""
@@ -209,6 +210,9 @@ def _read_subject(run: RunFolder, folder: SubjectFolder, *, verify: bool) -> Run
             results[summary.forget][cell], made_of[summary.forget, cell] = r.estimate, evaluation
     odd = dict.fromkeys(odd_tokens_told(evaluation.provenance) for evaluation in evaluations)
     notes += [f"{path}: {note}" for note in odd if note]
+    bare = sorted({evaluation.path.name for evaluation, _ in stored if "seal" not in read_json(evaluation.collected)})
+    if bare:
+        notes.append(f"{path}: no checksum verifies the answers in {first_of(bare)}, as in files of earlier versions.")
     done = read_finished(folder.done, "files") if folder.done.exists() else None
     # Earlier versions wrote it without a checksum.
     if done is not None and done.get("provenance"):
