@@ -187,12 +187,10 @@ def _roles(models: "Mapping[str, ExportedModel]") -> str:
     """The roles file of exported logs, by pattern: a log does not name its model's role."""
     from vestige.artifacts.records import csv_text
 
-    columns = ("pattern", "role", "name")
     rows = []
     for pattern, model in models.items():
-        cells = (pattern, model.role, f"{model.name}@{model.attack}".rstrip("@"))
-        rows.append(dict(zip(columns, cells, strict=True)))
-    return csv_text(columns, rows)
+        rows.append({"pattern": pattern, "role": model.role, "name": f"{model.name}@{model.attack}".rstrip("@")})
+    return csv_text(("pattern", "role", "name"), rows)
 
 
 def _public_names(plan: "AuditPlan", model_id: str | TextMapping) -> TextByName:

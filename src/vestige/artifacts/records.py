@@ -412,10 +412,10 @@ def csv_text(columns: Sequence[str], rows: Iterable[Fields]) -> str:
     spelt out (`visible`). Names of columns are such text too.
     """
     buffer = io.StringIO(newline="")
-    # `writeheader` would write names unchanged.
-    csv.writer(buffer, lineterminator="\n").writerow([_inert(c) for c in columns])
     writer = csv.DictWriter(buffer, columns, lineterminator="\n")
-    writer.writerows({k: _inert(v) for k, v in row.items()} for row in rows)
+    # `writeheader` would write names unchanged.
+    header = {name: name for name in columns}
+    writer.writerows({k: _inert(v) for k, v in row.items()} for row in (header, *rows))
     return buffer.getvalue()
 
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from vestige.artifacts.audits import AuditOutcome, AuditPlan, EvidenceLevel, Outcome, VerdictLine
 from vestige.artifacts.layout import AuditFolder, EvalFolder, RunFolder, SubjectFolder
 from vestige.artifacts.records import SubjectSpec, read_finished, read_records, read_spec
-from vestige.auditing.request import AuditedModel, AuditRequest, model_settings
+from vestige.auditing.request import AuditedModel, AuditRequest, free_name, model_settings
 from vestige.core.errors import InputError
 from vestige.core.items import Item
 from vestige.core.store import read_sealed, write_sealed
@@ -313,7 +313,7 @@ def asked_alike(request: AuditRequest) -> tuple[AuditRequest, Readings]:
         if refused:
             notes.append(f"{first} or are rewritten ({refused}). It was asked through the target's alone.")
         elif model.role == "unlearned":
-            twin = AuditedModel(_free_name(model.name, request), "unlearned", model.model)
+            twin = AuditedModel(free_name(f"{model.name}, {_OWN}", request.models), "unlearned", model.model)
             readings.pairs[twin.name] = model.name
             models.append(twin)
             notes.append(f"{first}. It was asked both ways, and a claim holds only if it holds both ways.")
@@ -361,14 +361,6 @@ def _tokens(prompter: "Prompter", item: Item) -> list[tuple[int, ...]]:
     if item.paraphrase:
         tokens.append(prompter.prompt(item.paraphrase))
     return tokens
-
-
-def _free_name(name: str, request: AuditRequest) -> str:
-    taken = {model.name for model in request.models}
-    candidate, number = f"{name}, {_OWN}", 2
-    while candidate in taken:
-        candidate, number = f"{name}, {_OWN} {number}", number + 1
-    return candidate
 
 
 def verified_readings(run: RunFolder, plan: AuditPlan, readings: Readings) -> AuditPlan:

@@ -4,7 +4,7 @@ All models get the same questions and attacks, so a test that a served model can
 (`within_reach`) and listed.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -119,12 +119,17 @@ def named_models(
     roles += [("unlearned", m) for m in unlearned] + ([("suppressed", suppressed)] if suppressed else [])
     models: list[AuditedModel] = []
     for role, model in roles:
-        base_name = _base_name(model, role)
-        taken = {folded(m.name) for m in models}
-        numbers = range(2, len(roles) + 2)
-        name = next(n for n in (base_name, *(f"{base_name} {k}" for k in numbers)) if folded(n) not in taken)
-        models.append(AuditedModel(name, role, model))
+        models.append(AuditedModel(free_name(_base_name(model, role), models), role, model))
     return tuple(models)
+
+
+def free_name(name: str, models: Iterable[AuditedModel]) -> str:
+    """The name, with a number if one of the models has it."""
+    taken = {folded(model.name) for model in models}
+    candidate, number = name, 2
+    while folded(candidate) in taken:
+        candidate, number = f"{name} {number}", number + 1
+    return candidate
 
 
 def numbered(models: Sequence[AuditedModel]) -> Sentences:

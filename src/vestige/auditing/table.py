@@ -170,7 +170,15 @@ def _refuse_mixed(placed: Sequence[tuple[str, Record]], rows: Sequence[Fields]) 
     written: dict[str, list[Any]] = {}
     ranges: dict[str, tuple[float | None, ...]] = {}
     scaled: dict[str, dict[str, list[float]]] = {}
+    models: TextByName = {}
     for (where, row), scored in zip(placed, rows, strict=True):
+        name = scored["model"]
+        first = models.setdefault(folded(name), name)
+        if first != name:
+            raise InputError(
+                f"{where}: the model is {one_line(name)!r} here and {one_line(first)!r} in another row. "
+                "Write one name for one model."
+            )
         bounds = tuple(_number(where, name, row.get(name)) for name in ("low", "high"))
         if scored["score"] is not None and ranges.setdefault(scored["format"], bounds) != bounds:
             raise InputError(
@@ -188,14 +196,6 @@ def _refuse_mixed(placed: Sequence[tuple[str, Record]], rows: Sequence[Fields]) 
         if any(isinstance(value, str) for value in values) and per_cent_and_shares(values):
             raise InputError(
                 f"some scores of {one_line(name, width=60)} have a per cent sign and others have none. Write all alike."
-            )
-    models: TextByName = {}
-    for (where, _), row in zip(placed, rows, strict=True):
-        first = models.setdefault(folded(row["model"]), row["model"])
-        if first != row["model"]:
-            raise InputError(
-                f"{where}: the model is {one_line(row['model'])!r} here and {one_line(first)!r} in another row. "
-                "Write one name for one model."
             )
 
 
