@@ -135,6 +135,8 @@ def test_controls_that_know_the_same_facts_or_each_others_let_nothing_pass(share
     assert any("controls score like the target on" in reason for reason in line["left_out"])
     assert any("cannot be judged" in warning for warning in line["warnings"])
     assert "if the controls never saw the data" in vestige.read_audit(tmp_path).report().read_text()
+    honest = table(np.random.default_rng(5), (), contaminated=facts, apart=apart)
+    assert "fail" not in {v["verdict"] for v in vestige.judge(honest, output_dir=tmp_path / "b").verdicts}
 
 
 def one_form(rng, form, score, *, chance=None, controls=5):

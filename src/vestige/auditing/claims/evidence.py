@@ -68,11 +68,19 @@ def unless_one_group(
 def not_asked(about: SubjectEvidence) -> Sentences:
     """List the formats that the subject, the target or all controls lack."""
     ground, subject = about.ground, about.subject
-    gaps = []
-    for name in about.expressed.not_asked:
-        gaps.append(ground.collapsed.get((subject, name), f"{name}: {NOT_ASKED} it"))
+    gaps = [ground.collapsed.get((subject, name), f"{name}: {NOT_ASKED} it") for name in about.expressed.not_asked]
     compared = {read.line.format for read in about.tested.reads}
     for form in ground.formats if ground.plan.retrained else ():
         if form.name not in compared and ground.has(subject, form.key):
             gaps.append(f"{form.name}: {NOT_ASKED} the target and a control")
     return tuple(gaps)
+
+
+def like_target(about: SubjectEvidence) -> Sentences:
+    """List the formats in which controls score like the target on some facts."""
+    return tuple(
+        f"{scale.name}: controls score like the target on {scale.n_like} of {len(scale.items)} facts, all of them or "
+        "each on others, so that these cannot be judged and count as known for a pass"
+        for scale in about.scales
+        if scale.n_like
+    )

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from vestige.auditing.claims.evidence import NO_CONTROL, SubjectEvidence, not_asked, unless_one_group
+from vestige.auditing.claims.evidence import NO_CONTROL, SubjectEvidence, like_target, not_asked, unless_one_group
 from vestige.auditing.ground import ClaimEvidence
 from vestige.auditing.groups import by_group, single_facts
 from vestige.metrics.verdicts import stays_below
@@ -20,7 +20,7 @@ def evidence(about: SubjectEvidence) -> ClaimEvidence:
     picks = [e._replace(metric="leakage", unit="leakage", fails_only=True) for e in expressed.picks.values()]
     parts = ground.verdicts(stays_below, [*expressed.leaks.values(), *picks, *expressed.bits])
     parts, one_group = unless_one_group(ground, subject, tested, expressed, parts)
-    left_out = (*_like_target(about), *tested.not_admitted)
+    left_out = (*like_target(about), *tested.not_admitted)
     gaps = (*one_group, *not_asked(about), *_in_no_format(about))
     if not ground.plan.retrained:
         gaps = (NO_CONTROL, *gaps)
@@ -33,13 +33,3 @@ def _in_no_format(about: SubjectEvidence) -> Iterator[str]:
     n, of = len(set(about.ground.judged) - asked), len(about.ground.judged)
     if asked and n:
         yield f"{n} of {of} facts were asked in no admitted format, and they count as known for a pass"
-
-
-def _like_target(about: SubjectEvidence) -> Iterator[str]:
-    """Report the formats in which controls score like the target on some facts."""
-    for scale in about.scales:
-        if scale.n_like:
-            yield (
-                f"{scale.name}: controls score like the target on {scale.n_like} of {len(scale.items)} facts, all of "
-                "them or each on others, so that these cannot be judged and count as known for a pass"
-            )
