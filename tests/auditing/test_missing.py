@@ -121,8 +121,7 @@ def test_a_missing_score_is_unknown_one_way_and_known_the_other_by_hand():
     # Of two controls the one that was asked scores 0.2. The target scores 0.9, the model was not asked.
     found = case({"ga": {"generate/rouge1_recall": dict.fromkeys(FORGET[1:], 0.1)}})
     (unknown, missing), (known, _) = filled(found, known=False), filled(found, known=True)
-    assert missing.own["ga"] == {FORGET[0]}
-    assert not missing.shared
+    assert (missing.own["ga"], missing.shared) == ({FORGET[0]}, set())
     assert unknown.scores.table("ga", "generate/rouge1_recall")[FORGET[0]] == pytest.approx(0.1)
     assert known.scores.table("ga", "generate/rouge1_recall")[FORGET[0]] == 1.0
 
