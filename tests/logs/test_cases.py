@@ -823,8 +823,8 @@ def test_inspect_scores_in_a_list_bare_or_of_the_oldest_form(write, score):
 def test_a_roles_file_of_excel_and_a_packed_log_that_it_names(write, tmp_path):
     write("runs/a.json", [{"id": "1", "rouge_l": 0.5}])
     roles = tmp_path / "roles.csv"
-    roles.write_text("\ufeffsep=;\r\npattern;role;name\r\nruns\\a.json;TARGET;a\r\n;;\r\n", encoding="utf-8")
-    assert [line.pattern for line in read_roles(roles)] == ["runs/a.json"]
+    roles.write_text("\ufeffsep=;\r\npattern;role;name\r\nruns\\a.json;TARGET;'=a\r\n;;\r\n", encoding="utf-8")
+    assert [(line.pattern, line.name) for line in read_roles(roles)] == [("runs/a.json", "=a")]
     (tmp_path / "runs/b.json.gz").write_bytes(b"\x1f\x8b")
     roles.write_text("pattern,role,name\nruns/b*,target,b\n")
     for read in (lambda: recognise([tmp_path]), lambda: take([f"target={tmp_path / 'runs'}"], None)):

@@ -79,7 +79,8 @@ def read_roles(path: Path) -> tuple[RoleLine, ...]:
     for number, cells in rows[1:]:
         if len(cells) > len(columns):
             raise InputError(f"{path}, line {number}: has more cells than the header. Quote a cell with a separator.")
-        values = {column: cell.strip() for column, cell in zip(columns, cells, strict=False)}
+        # A leading apostrophe keeps a cell from being a formula.
+        values = {column: cell.strip().removeprefix("'") for column, cell in zip(columns, cells, strict=False)}
         if not values.get("pattern"):
             raise InputError(
                 f"{path}, line {number}: has no pattern. Give a path below the folder, such as eval/full*."
