@@ -250,6 +250,7 @@ def test_weights_that_are_no_numbers_are_refused_by_name(folder, value, does):
         ({"num_hidden_layers": 10**7}, r"num_hidden_layers = 10000000 is more than any model has"),
         pytest.param({"num_hidden_layers": 90_000}, r"more than \d+ parts, and the files", marks=pytest.mark.slow),
         ({"num_hidden_layers": "two"}, r"cannot read .*config\.json"),
+        ({"a": json.loads('{"a":' * 8 + "{}" + "}" * 8)}, "tables within tables, more than 8 deep"),
         ({"hidden_size": 0}, r"29 tensors with shapes"),
         ({"vocab_size": 4}, r"1 tensors with shapes"),
         ({"model_type": "bert"}, r"describes an encoder \(bert"),
