@@ -216,7 +216,7 @@ def test_a_server_may_say_how_long_to_wait_but_not_for_a_day(tmp_path, monkeypat
 
     monkeypatch.setattr("vestige.models.http.asyncio.wait_for", at_once)
     with serving(rating, lambda call, body: status if call == 0 else "", retry_after=said) as log:
-        PromptedJudge(writer(log, tmp_path, longest_wait_seconds=5)).judge(requests_of(1))
+        PromptedJudge(writer(log, tmp_path, longest_wait_seconds=5, attempts=2)).judge(requests_of(1))
     assert waits == [waited]
 
 

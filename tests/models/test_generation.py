@@ -1,5 +1,3 @@
-from types import SimpleNamespace
-
 import pytest
 import torch
 from families import small_model
@@ -35,12 +33,15 @@ def test_greedy_replies_equal_decoding_by_hand(tiny, prompts):
 
 
 @pytest.mark.parametrize("family", ["llama", "mistral"])
-def test_a_window_that_only_the_config_names_drops_no_token(family):
+def test_a_step_from_the_cache_is_a_whole_pass_and_a_window_that_only_the_config_names_drops_no_token(family):
     # Llama has no window, whatever its config says.
-    subject = SimpleNamespace(model=small_model(family, sliding_window=4))
-    asked = [[5, 9, 13, 17, 21, 25, 29, 33], [3, 4]]
-    replies = generate(subject.model, asked, end_ids=[0], max_new_tokens=6)
-    assert [(list(r.ids), r.finish) for r in replies] == [by_hand(subject, prompt, [0], 6) for prompt in asked]
+    model, ids = small_model(family, sliding_window=4), [5, 9, 13, 17, 21, 25, 29, 33]
+    decoding = Decoding.of(model, 1, None)
+    logits = decoding.prefill([ids], len(ids))
+    for token in (7, 8, 9, 4):
+        torch.testing.assert_close(logits, model(torch.tensor([ids])).logits[:, -1], rtol=0, atol=1e-4)
+        ids.append(token)
+        logits = decoding.step(torch.tensor([token]))
 
 
 def test_each_row_stops_at_its_own_end(tiny, prompts):
@@ -68,13 +69,8 @@ def test_a_reply_does_not_depend_on_its_batch(tiny, prompts):
 
 def test_samples_follow_their_seeds_and_not_their_neighbours(tiny, prompts):
     def sampled(which, seeds):
-        return generate(
-            tiny.model,
-            [prompts[i] for i in which],
-            end_ids=tiny.prompter.end_ids,
-            max_new_tokens=5,
-            sampling=Sampling(temperature=1.0, top_p=0.9, seeds=tuple(seeds)),
-        )
+        drawn, asked = Sampling(temperature=1.0, top_p=0.9, seeds=tuple(seeds)), [prompts[i] for i in which]
+        return generate(tiny.model, asked, end_ids=tiny.prompter.end_ids, max_new_tokens=5, sampling=drawn)
 
     together = sampled(range(10), range(10))
     assert near([sampled([i], [i])[0] for i in range(10)], together)
@@ -115,13 +111,8 @@ def test_a_reply_ends_where_the_context_does(tiny, prompts):
 
 def test_a_nucleus_of_nothing_is_greedy(tiny, prompts):
     greedy = generate(tiny.model, prompts[:3], end_ids=[0], max_new_tokens=4)
-    narrow = generate(
-        tiny.model,
-        prompts[:3],
-        end_ids=[0],
-        max_new_tokens=4,
-        sampling=Sampling(temperature=1.0, top_p=1e-9, seeds=(7, 8, 9)),
-    )
+    sampling = Sampling(temperature=1.0, top_p=1e-9, seeds=(7, 8, 9))
+    narrow = generate(tiny.model, prompts[:3], end_ids=[0], max_new_tokens=4, sampling=sampling)
     assert [r.ids for r in narrow] == [r.ids for r in greedy]
 
 
