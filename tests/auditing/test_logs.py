@@ -193,10 +193,7 @@ def test_a_log_that_cannot_be_compared_is_refused_and_in_a_folder_left_out(tmp_p
     outcome = judged(tmp_path, logs, forgiving=True)
     assert outcome.retrained == ("never 1", "never 3")
     assert any(re.search(words, said) for said in outcome.untested)
-
-
-def test_a_target_that_is_cut_short_is_refused_in_a_folder_too(tmp_path, logs, put):
-    logs[0] = GivenLog("target", "full", put("t", {"retain_Q_A_Prob": tofu_eval(1.0, 0)["retain_Q_A_Prob"]}))
+    logs[0] = logs[0]._replace(path=put("t2", {"retain_Q_A_Prob": tofu_eval(1.0, 0)["retain_Q_A_Prob"]}))
     with pytest.raises(InputError, match="holds no questions of the forget set"):
         judged(tmp_path, logs, forgiving=True)
 

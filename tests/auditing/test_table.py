@@ -213,8 +213,6 @@ def own(column, value):
         (lambda rows: [{**row, "low": 0, "high": 10} if row["model"] == "leaky" and row["item"] in ("q3", "q4") else row
                        for row in rows], "row .*: the range of probability is another than in earlier rows"),
         (lambda rows: [{**row, "low": 0, "high": 10} for row in rows], "State the range that the scores use"),
-        (lambda rows: [{**row, "low": 0, "high": 100, "score": row["score"] * (100 if row["model"] != "leaky" else 1)}
-                       for row in rows], "leaky: no score probability is above 1, in a range up to 100, as if they"),
         (lambda rows: [{**row, "format": "loss", "low": 0, "high": 45} for row in rows], "a loss has no range"),
         (own("ratio", "yes"), "leaky, probability, q0: the ratio is 'yes' here and 'no' in another row"),
         (own("question_type", "forced answer"), "leaky, probability: the question type is 'forced answer' here"),
@@ -230,6 +228,15 @@ def own(column, value):
 )  # fmt: skip
 def test_what_contradicts_itself_is_refused_by_name(change, words, tmp_path):
     refused(change(table(model("leaky", "unlearned", 0.4, seed=12))), tmp_path, words)
+
+
+def test_scores_that_may_be_shares_in_a_wider_range_decide_nothing(tmp_path):
+    rows = [{**row, "low": 0, "high": 100} for row in table(model("leaky", "unlearned", 0.4, seed=12))]
+    for row in rows:
+        row["score"] *= 1 if row["model"] == "leaky" else 100
+    audit = vestige.judge(rows, output_dir=tmp_path)
+    assert outcome_of(audit, "leaky", "not expressed")["verdict"] == "inconclusive"
+    assert any("leaky has no score" in line and "as if they were shares" in line for line in audit.untested)
 
 
 def test_two_subjects_with_the_same_scores_are_both_judged_and_it_is_said(tmp_path):

@@ -201,8 +201,7 @@ def _questions(scores: Mapping[str, Values], known: _LogQuestions) -> Iterator[C
 
 
 def _spread(question: ComparedQuestion) -> float:
-    values = [value for value in question.scores.values() if not math.isnan(value)]
-    return max(values, default=0.0) - min(values, default=0.0)
+    return float(np.ptp([value for value in question.scores.values() if not math.isnan(value)] or [0.0]))
 
 
 def _listed(values: Values) -> str:
@@ -361,10 +360,9 @@ def _compared(
     size = abs(paired.value) if difference is None else difference
     needed = None
     if size > 0 and len(differences) > 1:
-        of_known = None if labels is None else [label for label, both in zip(labels, known, strict=True) if both]
-        if of_known is not None and len(set(of_known)) < 2:
-            of_known = None
-        needed = max(questions_needed(differences, size, clusters=of_known), _needed_by_interval(paired, size))
+        of_known = [label for label, both in zip(labels or (), known, strict=False) if both]
+        clusters = of_known if len(set(of_known)) > 1 else None
+        needed = max(questions_needed(differences, size, clusters=clusters), _needed_by_interval(paired, size))
     return ComparedScore(
         task=score.task,
         score=score.measurement.name,

@@ -20,10 +20,10 @@ import numpy as np
 
 from vestige.artifacts.audits import AuditOutcome
 from vestige.artifacts.layout import RunFolder
-from vestige.artifacts.scores import Measurement, Texts
+from vestige.artifacts.scores import Measurement, Scores, Texts
 from vestige.auditing.predicted import with_predicted
 from vestige.auditing.questions import LogColumn, Questions, by_position
-from vestige.auditing.table import SPLITS, YES, ModelScores, Unfit, judge_table, refuse_misfit
+from vestige.auditing.table import SHARE, SPLITS, UNIT_UNKNOWN, YES, ModelScores, Unfit, judge_table, refuse_misfit
 from vestige.core.errors import InputError
 from vestige.core.files import write_json
 from vestige.core.ids import content_id, file_digest
@@ -252,7 +252,7 @@ class _Reading:
                 read.append(_of_forget_set(_read(entry, self.stated.how), self.forget))
             except Unfit as error:
                 self.leave_out(error, out)
-        _refuse_unused(self.stated.how, read)
+        self.notes += _refuse_unused(self.stated.how, read)
         read = _by_task([parsed for parsed in read if parsed.entry.name not in out], self.stated.splits)
         target = [parsed for parsed in read if parsed.entry.is_target]
         if not target:
@@ -295,12 +295,12 @@ class _Reading:
             if first.entry.model == parsed.entry.model or _degenerate(parsed.log):
                 kept.append(parsed)
                 continue
-            files_of_both = f"a file of {parsed.entry.who} is byte for byte a file of {first.entry.who}"
-            note = f"{files_of_both}, so it is not counted twice"
+            whose = f"{parsed.entry.who} is byte for byte a file of {first.entry.who}"
+            note = f"A file of {whose}, so it is not counted twice."
             if {log.digest for log in models[parsed.entry.model]} - {parsed.digest}:
-                self.notes.append(f"{note[0].upper()}{note[1:]}.")
+                self.notes.append(note)
             else:
-                self.leave_out(parsed.unfit(f": {note}."), out)
+                self.leave_out(parsed.unfit(f": {note}"), out)
         return [parsed for parsed in kept if parsed.entry.name not in out]
 
     def _with_items(self, read: Sequence[_ParsedLog], out: set[str]) -> list[_ParsedLog]:
@@ -393,11 +393,8 @@ def _forget_sizes(parsed: _ParsedLog) -> tuple[int, ...]:
 
 def _degenerate(log: Log) -> bool:
     """Return whether a log has the same reply to every question, as a collapsed model does."""
-    for part in log.parts:
-        known = part.scores[~np.isnan(part.scores)]
-        if len(np.unique(known)) > 1 and len(set(part.replies)) != 1:
-            return False
-    return True
+    known = (part.scores[~np.isnan(part.scores)] for part in log.parts)
+    return all(len(np.unique(k)) < 2 or len(set(p.replies)) == 1 for k, p in zip(known, log.parts, strict=True))
 
 
 def _read(entry: GivenLog, how: How) -> _ParsedLog:
@@ -459,8 +456,12 @@ def _of_forget_set(parsed: _ParsedLog, forget: str) -> _ParsedLog:
     return parsed.with_parts(parts)
 
 
-def _refuse_unused(how: How, read: Sequence[_ParsedLog]) -> None:
-    """Reject a score range that no log uses: a misspelt name would leave the score unchanged."""
+def _refuse_unused(how: How, read: Sequence[_ParsedLog]) -> Iterator[str]:
+    """Reject a score range that no log uses: a misspelt name would leave the score unchanged.
+
+    Yields:
+        The models whose scores may have another unit, in sentences. Their scores become missing.
+    """
     names = sorted({part.name for parsed in read for part in parsed.log.parts})
     if how.columns and all(reader_of(parsed.entry.path, how.columns.get("score", "")) != "rows" for parsed in read):
         raise InputError("column:KIND=NAME is for tables of your own, and none of the logs is one. Leave it out.")
@@ -468,13 +469,16 @@ def _refuse_unused(how: How, read: Sequence[_ParsedLog]) -> None:
     for name, scale in how.scales.items():
         if not {name, f"{FROM_NATS}{name}"} & {*names} and name not in said:
             raise InputError(f"no log has a score {one_line(name, width=80)!r}. {closest(name, names)}")
-        if (scale.low, scale.high) != (0.0, 1.0):
-            scores: dict[str, list[float]] = defaultdict(list)
-            for parsed in read:
-                for part in parsed.log.parts:
-                    scores[parsed.entry.name] += part.scores.tolist() if part.name == name else ()
-            if any(scores.values()):
-                refuse_misfit(name, scores, scale.low, scale.high if scale.direction > 0 else 1.0)
+        columns: dict[str, list[Scores]] = defaultdict(list)
+        for parsed in read:
+            columns[parsed.entry.name] += [part.scores for part in parsed.log.parts if part.name == name]
+        scores = {model: np.concatenate(of_model).tolist() for model, of_model in columns.items() if of_model}
+        if scores and (scale.low, scale.high) != SHARE:
+            top = scale.high if scale.direction > 0 else 1.0
+            for model in refuse_misfit(name, scores, (scale.low, top)):
+                yield f"{one_line(f'{model}, {name}', width=120)}: {UNIT_UNKNOWN}."
+                for column in columns[model]:
+                    column.fill(np.nan)
 
 
 def _by_task(read: Sequence[_ParsedLog], splits: Mapping[str, str]) -> list[_ParsedLog]:
@@ -570,15 +574,6 @@ def _scored(read: Sequence[_ParsedLog]) -> tuple[list[LogColumn], list[str], lis
     columns = _with_truth_decided(columns, notes, unfit)
     columns = _compared(columns, notes, unfit)
     columns = _with_direction(columns, notes)
-    for column in columns:
-        missing = int(np.isnan(column.part.scores).sum())
-        if missing:
-            reasons = Counter(column.part.reasons.values())
-            why = f" ({'; '.join(f'{n} times: {reason}' for reason, n in reasons.most_common(3))})" if reasons else ""
-            notes.append(
-                f"{one_line(column.entry.name, width=60)} has no score {column.part.name} on {missing} of "
-                f"{len(column.items)} questions of the split {column.part.split}{why}."
-            )
     return columns, notes, unfit
 
 
@@ -716,12 +711,13 @@ def _with_truth_decided(columns: Sequence[LogColumn], notes: list[str], unfit: l
         same = [column for column in columns if column.key == key]
         known = [column.scores for column in same if column.part.otherwise is None]
         if not known:
-            reading = _by_order(same)
+            above = _above(same)
+            clear = abs(above[1]) >= _CLEAR
             besides = [one for one in columns if one.entry.is_target and one.key[0] == "forget" and one.key != key]
-            if reading is None and key[0] == "forget" and not besides:
+            if not clear and key[0] == "forget" and not besides:
                 unfit += [_undecided(one, "and the target and its controls do not decide it") for one in same]
                 return list(columns)
-            if reading is None:
+            if not clear:
                 # Trained and untrained models score alike on retained questions, so nothing decides there. On the
                 # forget set, the other scores are judged without it.
                 notes.append(
@@ -731,7 +727,8 @@ def _with_truth_decided(columns: Sequence[LogColumn], notes: list[str], unfit: l
                 continue
             anchor = next(column for column in same if column.entry.role == "target")
             other = anchor.part.otherwise
-            known = [anchor.by_item(other) if reading and other is not None else anchor.scores]
+            # The target knows more than its controls.
+            known = [anchor.by_item(other) if above[0] < 0 and other is not None else anchor.scores]
         mean = {item: float(np.mean([one[item] for one in known if item in one])) for one in known for item in one}
         for column in same:
             if column.part.otherwise is None:
@@ -739,7 +736,7 @@ def _with_truth_decided(columns: Sequence[LogColumn], notes: list[str], unfit: l
             # A ratio of 0, or one clipped at 1, is the same for many questions and has no pattern.
             inside = {item: score for item, score in column.scores.items() if 0 < score < 1 and score != 0.5}
             agreement = _correlation(inside, mean)
-            if agreement is None or abs(agreement) < _ALIKE:
+            if abs(agreement) < _ALIKE:
                 unfit.append(_undecided(column, "and its pattern over questions agrees with no other log"))
                 continue
             otherwise = agreement < 0
@@ -769,14 +766,14 @@ def _undecided(column: LogColumn, why: str) -> Unfit:
     )
 
 
-def _correlation(first: Mapping[str, float], second: Mapping[str, float]) -> float | None:
-    """Return the correlation over shared questions. None with fewer than ten, or if one is constant."""
+def _correlation(first: Mapping[str, float], second: Mapping[str, float]) -> float:
+    """Return the correlation over shared questions. 0 with fewer than ten, or if one is constant."""
     shared = [item for item in first if item in second]
     if len(shared) < 10:
-        return None
+        return 0.0
     pair = np.array([[first[item], second[item]] for item in shared])
     if not pair.std(axis=0).all():
-        return None
+        return 0.0
     return float(np.corrcoef(pair.T)[0, 1])
 
 
@@ -784,29 +781,19 @@ _CLEAR = 4.0
 """The number of standard errors that makes a mean difference certain, because all later steps rest on it."""
 
 
-def _above(columns: Sequence[LogColumn]) -> tuple[float, float] | None:
-    """Return the mean of target minus controls over questions, and in standard errors. None if one is missing."""
+def _above(columns: Sequence[LogColumn]) -> tuple[float, float]:
+    """Return the mean of target minus controls over questions, and in standard errors. 0 if one is missing."""
     target = [one.scores for one in columns if one.entry.is_target]
     controls = [one.scores for one in columns if one.entry.is_control]
-    if not target or not controls:
-        return None
     differences = []
-    for item, score in target[0].items():
+    for item, score in target[0].items() if target else ():
         others = [control[item] for control in controls if item in control]
         if others:
             differences.append(score - float(np.mean(others)))
     if len(differences) < 10:
-        return None
+        return 0.0, 0.0
     mean, error = float(np.mean(differences)), float(np.std(differences, ddof=1) / np.sqrt(len(differences)))
     return mean, mean / max(error, 1e-12)
-
-
-def _by_order(columns: Sequence[LogColumn]) -> bool | None:
-    """Whether the other interpretation is right because the target knows more than its controls. None if unclear."""
-    above = _above(columns)
-    if above is None or abs(above[1]) < _CLEAR:
-        return None
-    return above[0] < 0
 
 
 def _compared(columns: Sequence[LogColumn], notes: list[str], unfit: list[Unfit]) -> list[LogColumn]:
@@ -867,20 +854,18 @@ def _compared(columns: Sequence[LogColumn], notes: list[str], unfit: list[Unfit]
             continue
         kept.append(column)
     fit = {one.entry.model for one in kept if one.part.split == "forget"}
-    scores: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for one in columns:
-        if one.part.split == "forget":
-            scores[one.entry.model].append(one.part.name)
     for model, of_model in problems.items():
         # A model that is comparable in one score of the forget set keeps that score.
         if model not in fit:
             unfit.append(Unfit(model[0], of_model[0]))
         notes += [f"{problem.rstrip('.')}; this score is not compared." for problem in of_model]
-    for entry in {one.entry.model: one.entry for one in columns if one.entry.role == "unlearned"}.values():
-        names = scores[entry.model]
-        if names and entry.model not in fit and entry.model not in problems:
+    of_forget = (one for one in columns if one.part.split == "forget")
+    for model, same in grouped(of_forget, lambda column: column.entry.model).items():
+        entry = same[0].entry
+        if entry.role == "unlearned" and model not in fit and model not in problems:
+            names = listed(one.part.name for one in same)
             shown = listed(name for split, name in of_target if split == "forget")
-            why = f"{entry.who} has the scores {listed(names)} of the forget set, and the target {shown}."
+            why = f"{entry.who} has the scores {names} of the forget set, and the target {shown}."
             unfit.append(Unfit(entry.name, f"{why} None is in common. Evaluate both alike."))
     for (split, name), models in lacking.items():
         notes.append(
@@ -912,7 +897,7 @@ def _with_direction(columns: Sequence[LogColumn], notes: list[str]) -> list[LogC
     ]
     for name in dict.fromkeys(one.part.name for one in forget):
         above = _above([one for one in forget if one.part.name == name])
-        if above is not None and above[0] < -0.1 and above[1] < -_CLEAR:
+        if above[0] < -0.1 and above[1] < -_CLEAR:
             reversed_[name] = above[0]
     if not reversed_:
         return list(columns)
@@ -948,7 +933,6 @@ def model_scores(columns: Sequence[LogColumn]) -> list[ModelScores]:
         if part.notes or part.chance is not None:
             of_notes = [note.chance for note in part.notes]
             chances = np.array(of_notes or [part.chance] * len(items), dtype=float)
-        missing = np.flatnonzero(np.isnan(part.scores)).tolist()
         scores = ModelScores(
             model=column.entry.name,
             role=column.entry.role,
@@ -961,7 +945,7 @@ def model_scores(columns: Sequence[LogColumn]) -> list[ModelScores]:
             drawn_from=tuple(note.drawn_from for note in part.notes),
             questions=part.questions if shown else (),
             chances=chances,
-            reasons={items[place]: part.reasons[place] for place in missing if part.reasons.get(place)},
+            reasons={items[place]: why for place, why in part.reasons.items() if np.isnan(part.scores[place])},
             texts=texts,
             format="forced" if kind == "bits" else part.name,
             attack=column.entry.attack,

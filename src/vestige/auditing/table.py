@@ -10,7 +10,8 @@ bits are log2 of the answer's probability, and an `order` counts only by rank.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import chain
@@ -98,6 +99,7 @@ DIRECTIONS: Mapping[str, Literal[1, -1]] = {"higher": 1, "lower": -1}
 YES = "yes"
 _LEAST_USED = 0.5
 """The minimum part of a given range that the scores of all models must use."""
+SHARE = (0.0, 1.0)
 _RATINGS = 10
 """The highest rating. A range that ends higher is in per cent or points."""
 _HITS = 0.95
@@ -135,17 +137,19 @@ def read_scores(table: Any) -> list[Fields]:
     return rows
 
 
-def refuse_misfit(name: str, by_model: Mapping[str, Sequence[float]], low: float, high: float) -> None:
-    """Reject a range that does not fit the scores: a wider range, or shares in place of per cent, make a pass easier.
+def refuse_misfit(name: str, by_model: Mapping[str, Sequence[float]], ends: tuple[float, float]) -> list[str]:
+    """Reject a range that is too wide for the scores, since it makes a pass easier.
 
     Args:
         name: The name of the score.
         by_model: The scores of each model as shares of the range. NaN is a missing score.
-        low: The lower end of the range.
-        high: Its upper end.
+        ends: The ends of the range.
+
+    Returns:
+        The models whose scores may be shares in place of per cent. Such scores decide nothing.
 
     Raises:
-        InputError: The highest and the lowest score are too close to each other, or one model has another unit.
+        InputError: The highest and the lowest score are too close to each other.
     """
     every = list(chain(*by_model.values()))
     lowest, highest = np.nanmin(every), np.nanmax(every)
@@ -154,21 +158,25 @@ def refuse_misfit(name: str, by_model: Mapping[str, Sequence[float]], low: float
             f"{one_line(name, width=80)}: all scores lie between {lowest:.0%} and {highest:.0%} of the stated range, "
             "and a range that is too wide makes a pass easier. State the range that the scores use."
         )
+    low, high = ends
+    doubtful = []
     for model, shares in by_model.items():
         scores = low + np.array(shares) * (high - low)
         # Ratings of 0 and 1 are no shares.
         divided = high > _RATINGS or (scores % 1 > 0).any()
         if divided and 0 < np.nanmax(scores, initial=0.0) <= 1 < high:
-            raise InputError(
-                f"{one_line(model, width=60)}: no score {one_line(name, width=60)} is above 1, in a range up to "
-                f"{high:g}, as if they were shares. Give the scores of all models in one unit."
-            )
+            doubtful.append(model)
+    return doubtful
+
+
+UNIT_UNKNOWN = "none of its scores is above 1, as if they were shares; give the scores of all models as shares"
+"""Why the scores of a model in a wider range are missing."""
 
 
 def _refuse_mixed(placed: Sequence[tuple[str, Record]], rows: Sequence[Fields]) -> None:
     """Reject per cent signs on only some scores of a format, two ranges, and model names that differ only in case."""
     written: dict[str, list[Any]] = {}
-    ranges: dict[str, tuple[float | None, ...]] = {}
+    ranges: dict[str, tuple[float, float]] = {}
     scaled: dict[str, dict[str, list[float]]] = {}
     models: TextByName = {}
     for (where, row), scored in zip(placed, rows, strict=True):
@@ -179,7 +187,7 @@ def _refuse_mixed(placed: Sequence[tuple[str, Record]], rows: Sequence[Fields]) 
                 f"{where}: the model is {one_line(name)!r} here and {one_line(first)!r} in another row. "
                 "Write one name for one model."
             )
-        bounds = tuple(_number(where, name, row.get(name)) for name in ("low", "high"))
+        bounds = scored["bounds"]
         if scored["score"] is not None and ranges.setdefault(scored["format"], bounds) != bounds:
             raise InputError(
                 f"{where}: the range of {one_line(scored['format'], width=60)} is another than in earlier rows. Give "
@@ -187,13 +195,15 @@ def _refuse_mixed(placed: Sequence[tuple[str, Record]], rows: Sequence[Fields]) 
             )
         if row.get("score") is not None:
             written.setdefault(scored["format"], []).append(row["score"])
-        if bounds != (None, None) and scored["score"] is not None:
-            scaled.setdefault(scored["format"], {}).setdefault(scored["model"], []).append(scored["score"])
+        if bounds != SHARE and scored["score"] is not None:
+            scaled.setdefault(scored["format"], {}).setdefault(name, []).append(scored["score"])
     for name, by_model in scaled.items():
-        low, high = ranges[name]
-        refuse_misfit(name, by_model, low or 0.0, 1.0 if high is None else high)
+        doubtful = refuse_misfit(name, by_model, ranges[name])
+        for row in rows:
+            if row["format"] == name and row["model"] in doubtful:
+                row |= {"score": None, "reason": UNIT_UNKNOWN}
     for name, values in written.items():
-        if any(isinstance(value, str) for value in values) and per_cent_and_shares(values):
+        if str in map(type, values) and per_cent_and_shares(values):
             raise InputError(
                 f"some scores of {one_line(name, width=60)} have a per cent sign and others have none. Write all alike."
             )
@@ -285,18 +295,18 @@ def _scored(where: str, row: Record) -> Fields:
             f"{where}: a loss has no range, and a wider one would make a pass easier. Give probabilities: exp(-loss) "
             "of the mean loss a token, and a format of another name."
         )
-    if low is not None or high is not None:
-        score, chance = (_of_range(where, number, low, high) for number in (score, chance))
-    return {**text, "score": score, "chance": chance, "drawn_from": int(drawn_from or 0)}
+    bounds = low or 0.0, 1.0 if high is None else high
+    if bounds != SHARE:
+        score, chance = (_of_range(where, number, *bounds) for number in (score, chance))
+    return {**text, "score": score, "chance": chance, "drawn_from": int(drawn_from or 0), "bounds": bounds}
 
 
 _NUMBERS = ("score", "chance", "low", "high", "drawn_from")
 """The numeric columns."""
 
 
-def _of_range(where: str, number: float | None, low: float | None, high: float | None) -> float | None:
+def _of_range(where: str, number: float | None, low: float, high: float) -> float | None:
     """Return a score as a share of its range: 4 of 1 to 5 is 0.75."""
-    low, high = low or 0.0, 1.0 if high is None else high
     if not low < high:
         raise InputError(f"{where}: the range from {low:g} to {high:g} is empty. Give low below high.")
     if number is None:
@@ -632,12 +642,28 @@ def judge_table(
                 f"{run.path} holds a run of another command. Choose another folder for judgements of scores"
             )
         table = score_table(columns)
-        plan = _with_stated(plan_of(table, forget=forget, margins=margins, untested=untested, banked=banked), columns)
+        plan = _with_stated(
+            plan_of(table, forget=forget, margins=margins, untested=(*untested, *_missing(columns)), banked=banked),
+            columns,
+        )
         if predicted is not None:
             plan = replace(plan, evidence_level="predicted", predicted=dict(predicted.errors))
         write_settings(run.settings, {"command": COMMAND, "scores": one_line(source, width=500)})
         plan = write_scores(run, plan, table)
         return judge_plan(run, run.audit(forget), plan, table)
+
+
+def _missing(columns: Sequence[ModelScores]) -> Iterator[str]:
+    """Say in a sentence which scores are missing, and why."""
+    for column in columns:
+        missing = np.flatnonzero(np.isnan(column.scores))
+        if missing.size:
+            reasons = Counter(map(one_line, column.reasons.values())).most_common(3)
+            why = "; ".join(f"{n} times: {reason}" for reason, n in reasons)
+            yield (
+                f"{one_line(column.model)} has no score {one_line(column.name)} on {len(missing)} of "
+                f"{len(column.items)} questions{f' ({why})' * bool(why)}."
+            )
 
 
 def _with_stated(plan: AuditPlan, columns: Sequence[ModelScores]) -> AuditPlan:

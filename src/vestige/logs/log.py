@@ -330,8 +330,8 @@ class LogReading:
         strays |= dict.fromkeys(infinite, "the score is infinite")
         values[infinite] = np.nan
         if np.isnan(values).all():
-            first = one_line(repr(next(iter(scores), None)), width=40)
-            self.unread.append(f"{label}: the score is missing on all {len(values)} questions (the first is {first})")
+            first = one_line(repr(scores[:1]), width=40)
+            self.unread.append(f"{label}: the score is missing on all {len(values)} questions (such as {first})")
             return
         scale = self.scales.get(measurement.name)
         # A loss in another unit is rejected below.

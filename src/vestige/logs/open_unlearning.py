@@ -268,9 +268,8 @@ def _fitting(path: Path, log: Record, name: str, keys: Sequence[str], values: Sc
     aggregate = number_of(log[name].get("agg_value"))
     if aggregate is None or not np.isfinite(aggregate):
         return {_RATIO, _SHARE}
-    inverse = 1 / np.maximum(known, 1e-300)
     means = {
-        "closer_to_1_better": np.minimum(known, inverse).mean(),
+        "closer_to_1_better": np.minimum(known, 1 / np.maximum(known, 1e-300)).mean(),
         "true_better": np.maximum(0.0, 1 - known).mean(),
         "prob_mean": known.mean(),
     }
