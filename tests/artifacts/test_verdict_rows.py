@@ -185,3 +185,10 @@ def test_what_is_cached_goes_by_the_packages_data_files_too(monkeypatch):
     provenance.code_digest.__wrapped__()
     assert {"priors.toml", "forms.toml", "bank.toml", "tasks.toml", "leaks.jsonl", "intervals.py"} <= {*read}
     assert not {"main.js", "report.css"} & {*read}
+
+
+def test_numbers_come_from_all_files_but_those_of_the_page(monkeypatch):
+    read = []
+    monkeypatch.setattr(provenance, "file_digest", lambda path: read.append(path.parts) or "d")
+    provenance.code_digest.__wrapped__()
+    assert ["auditing" in sum(read, ()), "page" in sum(read, ())] == [True, False]
