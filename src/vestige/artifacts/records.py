@@ -407,9 +407,8 @@ def write_csv(path: Path, columns: Sequence[str], rows: Iterable[Fields]) -> Non
 def csv_text(columns: Sequence[str], rows: Iterable[Fields]) -> str:
     """Return rows as CSV with a header.
 
-    Text that a spreadsheet would run as a formula gets a leading apostrophe (OWASP, CSV injection), and carriage
-    returns become line feeds, since the csv module leaves a bare one unquoted. Other characters that act unseen are
-    spelt out (`visible`). Names of columns are such text too.
+    Text that a spreadsheet would run as a formula gets a leading apostrophe (OWASP, CSV injection). Characters that act
+    unseen are spelt out (`visible`). Names of columns are such text too.
     """
     buffer = io.StringIO(newline="")
     writer = csv.DictWriter(buffer, columns, lineterminator="\n")
@@ -420,16 +419,17 @@ def csv_text(columns: Sequence[str], rows: Iterable[Fields]) -> str:
 
 
 # The last four are the full-width =, +, - and @, which spreadsheets treat like the narrow ones.
-_ACTING = ("=", "+", "-", "@", "\t", "\n", "\0", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+_ACTING = ("=", "+", "-", "@", "\t", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 
 
 def _inert(value: Any) -> Any:
     if not isinstance(value, str):
         return value
-    plain = value.replace("\r\n", "\n").replace("\r", "\n")
+    # A bare carriage return is spelt out too, since the csv module would leave it unquoted.
+    plain = visible(value)
     if plain.startswith(_ACTING):
-        plain = f"'{plain}"
-    return visible(plain)
+        return f"'{plain}"
+    return plain
 
 
 TOKENS_BOUND = "tokens x log2(admissible vocabulary) of the prompt"

@@ -317,14 +317,15 @@ The code may be a repository on the hub. The checks and the distances read the u
 def drop_choices(config: PreTrainedConfig) -> None:
     """Remove from a config, and from nested ones, every choice that is for the user alone."""
     levels: list[Any] = [config]
+    # Other values would be saved with the model, and change its digest.
+    defaults = vars(PreTrainedConfig())
     for level in levels:
         if isinstance(level, dict):
             fields = level
         else:
             fields = vars(level)
         for name in [name for name in fields if _CHOICES.search(str(name))]:
-            # A model without it returns tuples.
-            fields[name] = name == "return_dict" or None
+            fields[name] = defaults.get(name)
         levels += [value for value in fields.values() if isinstance(value, dict | PreTrainedConfig)]
 
 
