@@ -240,14 +240,15 @@ def test_of_several_tasks_each_is_judged_in_the_split_that_is_named(tmp_path, sa
 
 @pytest.mark.parametrize("lacking", ["", "honest: of it", "full: of the target and a", "never: the target and a"])
 def test_a_score_that_the_model_the_target_or_all_controls_lack_keeps_the_claim_open(tmp_path, logs, put, lacking):
-    logs[4] = GivenLog("unlearned", "honest", put("s", tofu_eval(0.0, 9)))
+    other_facts = tofu_eval(0.0, 9, questions=[*QUESTIONS, "Else?"], metric="forget_Q_A_PARA_Prob")
+    logs[4] = GivenLog("unlearned", "honest", put("s", tofu_eval(0.0, 9) | other_facts))
     for n, log in enumerate(logs):
         scores = np.random.default_rng(n + 70).normal(0.9 if n == 0 else 0.1, 0.02, N).tolist()
         more = {"extraction_strength": {"value_by_index": {str(k): {"score": x} for k, x in enumerate(scores)}}}
         if not lacking.startswith(log.name.split()[0]):
             put(log.path.parent.name, json.loads(log.path.read_text()) | more)
     outcome = judged(tmp_path, logs)
-    assert outcomes(outcome) == {"honest": "inconclusive" if lacking else "holds"}
+    assert (outcome.n_judged, outcomes(outcome)) == (N, {"honest": "inconclusive" if lacking else "holds"})
     assert lacking.partition(": ")[2] in outcome.verdicts[0].reason
 
 

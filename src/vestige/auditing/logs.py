@@ -21,9 +21,10 @@ import numpy as np
 from vestige.artifacts.audits import AuditOutcome
 from vestige.artifacts.layout import RunFolder
 from vestige.artifacts.scores import Measurement, Scores, Texts
+from vestige.auditing.ground import SHARE
 from vestige.auditing.predicted import with_predicted
 from vestige.auditing.questions import LogColumn, Questions, by_position
-from vestige.auditing.table import SHARE, SPLITS, UNIT_UNKNOWN, YES, ModelScores, Unfit, judge_table, refuse_misfit
+from vestige.auditing.table import SPLITS, UNIT_UNKNOWN, YES, ModelScores, Unfit, judge_table, refuse_misfit
 from vestige.core.errors import InputError
 from vestige.core.files import write_json
 from vestige.core.ids import content_id, file_digest
@@ -566,7 +567,7 @@ _Key = tuple[str, str]
 def _scored(read: Sequence[_ParsedLog]) -> tuple[list[LogColumn], list[str], list[Unfit]]:
     """Return the columns of the table, sentences about decisions, and the models that cannot be compared.
 
-    There is one column for each model, split and measurement, if the target has it too.
+    There is one column for each model, split and measurement. See `_compared` for those that the target lacks.
     """
     notes: list[str] = []
     unfit: list[Unfit] = []
@@ -799,6 +800,8 @@ def _above(columns: Sequence[LogColumn]) -> tuple[float, float]:
 def _compared(columns: Sequence[LogColumn], notes: list[str], unfit: list[Unfit]) -> list[LogColumn]:
     """Return the columns that the target shares, on the questions of the target or a judged model.
 
+    A score that a judged model alone has of the target's questions cannot be judged. It keeps the claim open.
+
     Raises:
         InputError: The target has no score of the forget set, or a log is of another forget set.
     """
@@ -819,19 +822,15 @@ def _compared(columns: Sequence[LogColumn], notes: list[str], unfit: list[Unfit]
     lacking: dict[_Key, list[str]] = defaultdict(list)
     problems: dict[tuple[str, str], list[str]] = defaultdict(list)
     for column in columns:
-        key = column.key
+        key, own = column.key, set(column.items)
         if key not in of_target:
             if not column.entry.base:
                 lacking[key].append(column.entry.name)
-            if (
-                column.entry.role == "unlearned"
-                and key[0] == "forget"
-                and column.part.measurement.score_type not in ("order", "bits")
-            ):
+            known = any(key[0] == split == "forget" and own <= items for (split, _), items in target_items.items())
+            in_shares = column.part.measurement.score_type not in ("order", "bits")
+            if known and in_shares and column.entry.role == "unlearned":
                 alone.append(column)
             continue
-        items = core[key]
-        own = set(column.items)
         if not own & target_items[key]:
             if key[0] == "forget" and column.part.measurement.score_type != "order":
                 problem = f"{_holds(column)} and none of them is the target's: they cannot be matched."
@@ -842,8 +841,8 @@ def _compared(columns: Sequence[LogColumn], notes: list[str], unfit: list[Unfit]
                     )
                 problems[column.entry.model].append(problem)
             continue
-        places = [n for n, item in enumerate(column.items) if item in items]
-        if len(places) < len(column.items):
+        if not own <= core[key]:
+            places = [n for n, item in enumerate(column.items) if item in core[key]]
             column = column._replace(part=column.part.only(places), items=tuple(column.items[n] for n in places))
         lacks = len(target_items[key] - own)
         if column.entry.role == "retrained" and key[0] == "forget" and lacks > _MOST_LACKING * len(target_items[key]):
@@ -871,7 +870,6 @@ def _compared(columns: Sequence[LogColumn], notes: list[str], unfit: list[Unfit]
         notes.append(
             f"The target has no score {name} in the split {split}, which {len(set(models))} other models have."
         )
-    # A score that a judged model alone has cannot be judged, and keeps its claim open.
     return kept + alone
 
 

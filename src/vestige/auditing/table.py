@@ -40,6 +40,7 @@ from vestige.artifacts.scores import (
     Texts,
 )
 from vestige.artifacts.scores import column as as_column
+from vestige.auditing.ground import SHARE
 from vestige.auditing.predicted import PredictedControls
 from vestige.auditing.run import judge_plan, write_scores
 from vestige.auditing.settings import AuditSettings
@@ -99,7 +100,6 @@ DIRECTIONS: Mapping[str, Literal[1, -1]] = {"higher": 1, "lower": -1}
 YES = "yes"
 _LEAST_USED = 0.5
 """The minimum part of a given range that the scores of all models must use."""
-SHARE = (0.0, 1.0)
 _RATINGS = 10
 """The highest rating. A range that ends higher is in per cent or points."""
 _HITS = 0.95

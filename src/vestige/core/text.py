@@ -46,7 +46,6 @@ def one_line(text: str, *, width: int = 100) -> str:
     return visible[: width - 1] + "…"
 
 
-_KEPT = {"\n", "\t"}
 _UNSEEN = {*_HIDDEN, "Cn"}
 _NOT_ASCII_PRINTABLE = re.compile(r"[^\n\t -~]")
 
@@ -62,7 +61,7 @@ def visible(text: str) -> str:
 
 def _spelt(match: re.Match[str]) -> str:
     char = match[0]
-    if unicodedata.category(char) in _UNSEEN and char not in _KEPT:
+    if unicodedata.category(char) in _UNSEEN:
         return f"‹U+{ord(char):04X}›"
     return char
 

@@ -351,7 +351,7 @@ def load(settings: ModelSettings) -> LoadedModel:
             local_files_only=True,
             output_loading_info=True,
             # Otherwise transformers reads the config again, with its choice of kernels and files.
-            config=read_config(source.weights, trust_remote_code=settings.trust_remote_code),
+            config=checked.model.config,
         )
     model: PreTrainedModel = loaded[0]
     check_loaded(source.weights, loaded[1], {})
